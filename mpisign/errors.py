@@ -35,7 +35,3 @@ class DisagreementError(MpisignError, RuntimeError):
 
 class DeadlockError(MpisignError, RuntimeError):
     """Simulated ranks wait for one another and none can go on."""
-
-
-class RankError(MpisignError, RuntimeError):
-    """A simulated rank raised; the original exception is the cause."""

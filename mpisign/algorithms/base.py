@@ -1,0 +1,213 @@
+"""What all algorithms share: being a torch optimizer, and starting from the same parameters on every rank."""
+
+import abc
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..comm import as_comm
+from ..errors import DisagreementError, ParameterError
+from ..timing import Stopwatch
+
+Params = Iterable[Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened in one step.
+
+    Attributes:
+        voters: workers that took part; the others had no gradient, or one that was not finite.
+        agreement: share of this worker's signs that equal the verdict's; NaN where it did not vote, or signs don't exist.
+        finite: whether this worker's gradient was finite.
+    """
+
+    voters: int = 0
+    agreement: float = math.nan
+    finite: bool = True
+
+
+class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
+    """Base of all algorithms; a subclass writes `update`, and `prepare` for what depends on the parameters.
+
+    Constructing is collective: every rank does it together. What is wrong on one rank is raised on all of them, ranks
+    with different parameters or hyperparameters get a DisagreementError, and all start from rank 0's parameters. Buffers
+    of a model (BatchNorm statistics) are not parameters: see `mpisign.broadcast_buffers`.
+
+    Parameters may be float32, float64, float16 or bfloat16, of any shape and strides, frozen, shared or empty. A
+    parameter without a gradient on some ranks is decided by the others; without any it stays as it is. float16 and
+    bfloat16 parameters are trained through a float32 copy, since a small step is lost in their rounding.
+
+    Args:
+        params: parameters or groups, as for every torch optimizer.
+        defaults: hyperparameters of the groups.
+        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+
+    Raises:
+        ParameterError: a complex, integer or sparse parameter, one that is not on the CPU, or a bad hyperparameter.
+        DisagreementError: ranks differ.
+    """
+
+    default_lr: ClassVar[float]
+
+    def __init__(self, params: Params, defaults: dict[str, Any], comm: Any = None) -> None:
+        self.comm = as_comm(comm)
+        self.watch = Stopwatch()
+        self.report = Report()
+        self.steps_taken = 0
+        self._ready, self._warned = False, False
+        problem: Exception | None = None
+        try:
+            torch.optim.Optimizer.__init__(self, params, defaults)  # not super(): a subclass may also derive from torch's SGD
+            self._check()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not happen on one rank alone
+            problem = error if isinstance(error, (ValueError, TypeError)) else ParameterError(str(error))
+        self.comm.raise_together(problem)
+        self._start()
+
+    # ---- for subclasses ----
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters of all groups, in order."""
+        return [p for group in self.param_groups for p in group["params"]]
+
+    @abc.abstractmethod
+    def update(self) -> Report:
+        """Do one step: all ranks call it together, and parameters end equal on all."""
+
+    def prepare(self) -> None:
+        """Lay out buffers for `parameters`; called at construction and whenever a group is added."""
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise ParameterError where a group's hyperparameters can't be used."""
+        for name, low, high in (("lr", 0.0, math.inf), ("momentum", 0.0, 1.0), ("weight_decay", 0.0, math.inf)):
+            if name in group and not low <= float(group[name]) < high:
+                raise ParameterError(f"{name} must be at least {low:g} and below {high:g}, got {group[name]}")
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that a worker hands to the vote or mean in each step."""
+        return 0
+
+    # ---- for users ----
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step, on all ranks together; a rank without gradients calls it too, and abstains.
+
+        Args:
+            closure: reevaluates the model and returns the loss, which is returned.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self.report = self.update()
+        if not self.report.finite and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"rank {self.comm.rank}: the gradient of step {self.steps_taken} is not finite; this worker abstains from "
+                f"the step, the others go on. Further such steps are counted without a warning.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self.steps_taken += 1
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; after construction this is collective, like the construction itself."""
+        if not self._ready:
+            super().add_param_group(param_group)
+            return
+        problem: Exception | None = None
+        try:
+            super().add_param_group(param_group)
+            self._check()
+        except Exception as error:  # noqa: BLE001 - as in __init__
+            problem = error if isinstance(error, (ValueError, TypeError)) else ParameterError(str(error))
+        self.comm.raise_together(problem)
+        self._start()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every torch optimizer's; each group also holds the number of steps taken."""
+        for group in self.param_groups:
+            group["steps_taken"] = self.steps_taken
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave; not collective, but every rank must load its own."""
+        super().load_state_dict(state_dict)
+        self.steps_taken = int(self.param_groups[0].get("steps_taken", 0))
+
+    # ---- start ----
+
+    def _check(self) -> None:
+        for group in self.param_groups:
+            self.check_group(group)
+        for index, p in enumerate(self.parameters):
+            if not p.is_floating_point() or p.dtype.itemsize < 2:
+                raise ParameterError(f"parameter {index} is {p.dtype}: only float32, float64, float16 and bfloat16 can be trained")
+            if p.layout != torch.strided:
+                raise ParameterError(f"parameter {index} is {p.layout}: only dense parameters can be trained")
+            if p.device.type != "cpu":
+                raise ParameterError(f"parameter {index} is on {p.device}: only the CPU is supported, move the model there")
+
+    def _start(self) -> None:
+        if not self.comm.agree(self._fingerprint()):
+            raise DisagreementError(
+                f"rank {self.comm.rank}: ranks have different parameters (number, order, shapes, dtypes, strides) or "
+                f"hyperparameters; this rank has {len(self.parameters)} parameters, "
+                f"{sum(p.numel() for p in self.parameters)} coordinates, {self}. Build the same model on every rank"
+            )
+        with torch.no_grad():
+            _broadcast(self.parameters, self.comm)
+        self.prepare()
+        self._ready = True
+
+    def _fingerprint(self) -> int:
+        groups = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+        tensors = [(tuple(p.shape), p.stride(), str(p.dtype)) for p in self.parameters]
+        text = repr((type(self).__name__, self.defaults, groups, tensors))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+def dense_gradient(p: Tensor, index: int) -> Tensor | None:
+    """Return p.grad, or None where there is none; a sparse one raises ParameterError."""
+    if p.grad is not None and p.grad.layout != torch.strided:
+        raise ParameterError(f"parameter {index} has a sparse gradient, which can't be voted on: build the layer with sparse=False")
+    return p.grad
+
+
+def broadcast_buffers(model: torch.nn.Module, comm: Any = None) -> None:
+    """Give every rank rank 0's buffers (such as BatchNorm's running statistics), which training does not synchronise."""
+    with torch.no_grad():
+        _broadcast(list(model.buffers()), as_comm(comm))
+
+
+def checksum(tensors: Iterable[Tensor]) -> int:
+    """Return 56 bits that depend on every bit of the tensors (BLAKE2b)."""
+    digest = hashlib.blake2b(digest_size=7)
+    for tensor in tensors:
+        digest.update(_bytes(tensor.detach()).numpy())
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _broadcast(tensors: list[Tensor], comm: Any) -> None:
+    """Copy rank 0's tensors to all ranks, in one message."""
+    if not tensors or comm.size == 1:
+        return
+    flat = torch.cat([_bytes(tensor) for tensor in tensors])
+    comm.bcast(flat)
+    for tensor, block in zip(tensors, flat.split([t.nbytes for t in tensors]), strict=True):
+        tensor.copy_(block.clone().view(tensor.dtype).view(tensor.shape))

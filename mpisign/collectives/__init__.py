@@ -1,0 +1,7 @@
+"""What ranks work out together: votes, which take ballots and give a verdict, and means of float vectors."""
+
+from .mean import Mean
+from .server import ServerVote
+from .vote import Vote
+
+__all__ = ["Mean", "ServerVote", "Vote"]

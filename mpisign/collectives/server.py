@@ -1,0 +1,43 @@
+"""The vote of the paper: one rank gathers the ballots, counts them and broadcasts the verdict."""
+
+from torch import Tensor
+
+from .. import kernels
+from ..comm import Comm
+from ..timing import Stopwatch
+from .vote import Vote
+
+
+class ServerVote(Vote):
+    """Majority vote by parameter server (Bernstein et al. 2019, Algorithm 1); rank `server` is also a worker.
+
+    The server counts ballots as they arrive: whatever the number of workers n, it holds eight ballots and the bit-sliced
+    counters, log2(n+1) ballots in size. Up: one ballot a worker. Down: one verdict a worker.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        layout: kernels.Layout,
+        tie: kernels.Tie = "coin",
+        seed: int = 0,
+        watch: Stopwatch | None = None,
+        server: int = 0,
+    ) -> None:
+        super().__init__(comm, layout, tie, seed, watch)
+        self.server = server
+        self._tally = kernels.Tally(layout, comm.size) if comm.rank == server else None
+
+    def _decide(self, ballot: Tensor, key: int) -> None:
+        arrivals = self.comm.collect(ballot, self.server)
+        if self._tally is None:
+            for _ in arrivals:
+                raise AssertionError("only the server receives ballots")
+        else:
+            self._tally.clear()
+            for ballots in arrivals:
+                with self.watch("vote"):
+                    self._tally.add(ballots)
+            with self.watch("vote"):
+                self._tally.decide(key, self.verdict)
+        self.comm.bcast(self.verdict.message, self.server)

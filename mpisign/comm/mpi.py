@@ -1,0 +1,105 @@
+"""The transport over mpi4py; importing this file initialises MPI."""
+
+import os
+import time
+from typing import Any
+
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from .base import Comm
+
+_SPINS = 5  # tests before the first sleep: a message that is there costs no system call
+_NAPS = ((50, 20e-6), (500, 200e-6))  # (up to this many tests, sleep so many seconds)
+_LONG_NAP = 1e-3
+
+
+class MPIComm(Comm):
+    """Ranks of an mpi4py communicator, on a duplicate of it, so that messages never meet the user's.
+
+    Where this node has more ranks than cores, every wait polls and sleeps, and collectives are made of messages: an MPI
+    that spins while it waits would take the processor from the ranks that compute. Elsewhere MPI's own calls are used.
+
+    Args:
+        comm: an mpi4py intracommunicator, COMM_WORLD by default. All its ranks must construct together.
+        patient: whether to sleep while waiting; by default found out as said above.
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None = None, patient: bool | None = None) -> None:
+        self._mpi = (MPI.COMM_WORLD if comm is None else comm).Dup()
+        super().__init__(self._mpi.Get_rank(), self._mpi.Get_size())
+        node = self._mpi.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
+        self.patient = self.local_size > _cores_of(node) if patient is None else patient
+        node.Free()
+
+    def abort(self, code: int) -> None:
+        """End the processes of all ranks of the job, at once."""
+        MPI.COMM_WORLD.Abort(code)
+
+    def _isend(self, block: Tensor, dest: int, tag: int) -> MPI.Request:
+        return self._mpi.Isend(block.numpy(), dest, tag)
+
+    def _irecv(self, block: Tensor, source: int, tag: int) -> MPI.Request:
+        return self._mpi.Irecv(block.numpy(), MPI.ANY_SOURCE if source < 0 else source, tag)
+
+    def _wait_all(self, requests: list[Any]) -> None:
+        if not self.patient:
+            MPI.Request.Waitall(requests)
+            return
+        naps = _naps()
+        while not MPI.Request.Testall(requests):
+            next(naps)
+
+    def _wait_some(self, requests: list[Any]) -> list[int]:
+        if not self.patient:
+            return sorted(MPI.Request.Waitsome(requests) or [])
+        naps = _naps()
+        while not (done := MPI.Request.Testsome(requests)):
+            next(naps)
+        return sorted(done)
+
+    def _bcast(self, block: Tensor, root: int) -> None:
+        if self.patient:
+            super()._bcast(block, root)
+        else:
+            self._mpi.Bcast(block.numpy(), root)
+
+    def _alltoall(self, blocks: Tensor) -> Tensor:
+        if self.patient:
+            return super()._alltoall(blocks)
+        result = torch.empty_like(blocks)
+        self._mpi.Alltoall(blocks.numpy(), result.numpy())
+        return result
+
+    def _allgather(self, block: Tensor) -> Tensor:
+        if self.patient:
+            return super()._allgather(block)
+        blocks = torch.empty((self.size, len(block)), dtype=block.dtype)
+        self._mpi.Allgather(block.numpy(), blocks.numpy())
+        return blocks
+
+
+def _naps() -> Any:
+    """Sleep a little longer with each step; the first steps don't sleep."""
+    for _ in range(_SPINS):
+        yield
+    for count, seconds in _NAPS:
+        for _ in range(count):
+            time.sleep(seconds)
+            yield
+    while True:
+        time.sleep(_LONG_NAP)
+        yield
+
+
+def _cores_of(node: MPI.Intracomm) -> int:
+    """How many different cores the ranks of a node may use together: a bound rank has few of its own."""
+    mask = torch.zeros(max(os.cpu_count() or 1, 1024), dtype=torch.uint8).numpy()
+    if hasattr(os, "sched_getaffinity"):
+        mask[sorted(os.sched_getaffinity(0))] = 1
+    else:
+        mask[: os.cpu_count()] = 1
+    node.Allreduce(MPI.IN_PLACE, mask, MPI.MAX)
+    return int(mask.sum())

@@ -1,0 +1,202 @@
+"""n ranks as threads of one process, with one baton: only its holder runs, so that a run repeats to the bit.
+
+A rank passes the baton on when it has to wait. If all wait, that is a deadlock, and an exception says who waits for whom.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from ..errors import DeadlockError
+from .base import ANY, Comm
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a simulated run, in the order in which they were sent."""
+
+    source: int
+    dest: int
+    tag: int
+    nbytes: int
+
+
+class _Stopped(BaseException):  # noqa: N818 - it ends a rank's thread quietly, and no `except Exception` may catch it
+    """Another rank has failed."""
+
+
+@dataclass(eq=False)
+class _Receive:
+    """A receive that waits for its message."""
+
+    block: Tensor
+    source: int
+    tag: int
+    done: bool = False
+
+    def __str__(self) -> str:
+        return "any rank" if self.source == ANY else f"rank {self.source}"
+
+
+@dataclass(eq=False)
+class _Sent:
+    """A send: buffered, so it is done as soon as it is started."""
+
+    done: bool = True
+
+
+@dataclass
+class _World:
+    size: int
+    log: list[Message] | None
+    failure: BaseException | None = None
+    failed_rank: int = 0
+
+    def __post_init__(self) -> None:
+        self.turns = [threading.Semaphore(int(rank == 0)) for rank in range(self.size)]  # the baton: one is up
+        self.mail: list[list[tuple[int, int, Tensor]]] = [[] for _ in range(self.size)]
+        self.posted: list[list[_Receive]] = [[] for _ in range(self.size)]
+        self.ready: list[Callable[[], bool] | None] = [lambda: True for _ in range(self.size)]  # None: has ended
+        self.waiting: list[list[_Receive]] = [[] for _ in range(self.size)]
+
+    def deliver(self, rank: int) -> None:
+        """Match what has come for a rank with what it has asked for, each in order."""
+        for receive in list(self.posted[rank]):
+            for item in self.mail[rank]:
+                source, tag, block = item
+                if receive.tag == tag and receive.source in (ANY, source):
+                    if block.shape != receive.block.shape or block.dtype != receive.block.dtype:
+                        raise ValueError(
+                            f"rank {rank} expects {receive.block.dtype}{list(receive.block.shape)} from {receive}, but rank "
+                            f"{source} sent {block.dtype}{list(block.shape)}: a verb was called with different lengths"
+                        )
+                    receive.block.copy_(block)
+                    receive.done = True
+                    self.mail[rank] = [other for other in self.mail[rank] if other is not item]
+                    self.posted[rank].remove(receive)
+                    break
+
+    def pass_on(self, rank: int) -> None:
+        """Give the baton to the next rank that can go on."""
+        alive = [(rank + shift) % self.size for shift in range(1, self.size + 1)]
+        alive = [other for other in alive if self.ready[other] is not None]
+        for other in alive:
+            ready = self.ready[other]
+            if ready is not None and ready():
+                self.turns[other].release()
+                return
+        if alive and self.failure is None:
+            waits = (
+                f"rank {other} waits for {', '.join(dict.fromkeys(map(str, self.waiting[other])))}" for other in sorted(alive)
+            )
+            ended = [str(other) for other in range(self.size) if self.ready[other] is None]
+            gone = f"; ended: rank {', '.join(ended)}" if ended else ""
+            self.fail(alive[0], DeadlockError("; ".join(waits) + gone))
+
+    def fail(self, rank: int, failure: BaseException) -> None:
+        if self.failure is None:
+            self.failure, self.failed_rank = failure, rank
+        for turn in self.turns:
+            turn.release()
+
+    def wait_for_baton(self, rank: int) -> None:
+        self.turns[rank].acquire()
+        if self.failure is not None:
+            raise _Stopped
+
+
+class SimulatedComm(Comm):
+    """One of `simulate`'s ranks."""
+
+    def __init__(self, world: _World, rank: int) -> None:
+        super().__init__(rank, world.size)
+        self._world = world
+
+    def _isend(self, block: Tensor, dest: int, tag: int) -> _Sent:
+        if not 0 <= dest < self.size:
+            raise ValueError(f"no rank {dest} among {self.size}")
+        self._world.mail[dest].append((self.rank, tag, block.clone()))
+        if self._world.log is not None:
+            self._world.log.append(Message(self.rank, dest, tag, block.nbytes))
+        return _Sent()
+
+    def _irecv(self, block: Tensor, source: int, tag: int) -> _Receive:
+        receive = _Receive(block, source, tag)
+        self._world.posted[self.rank].append(receive)
+        return receive
+
+    def _wait_all(self, requests: list[Any]) -> None:
+        self._wait(requests, lambda: all(request.done for request in requests))
+
+    def _wait_some(self, requests: list[Any]) -> list[int]:
+        self._wait(requests, lambda: any(request.done for request in requests))
+        return [i for i, request in enumerate(requests) if request.done]
+
+    def _wait(self, requests: list[Any], enough: Callable[[], bool]) -> None:
+        world = self._world
+
+        def ready() -> bool:
+            world.deliver(self.rank)
+            return enough()
+
+        if ready():
+            return
+        world.ready[self.rank] = ready
+        world.waiting[self.rank] = [request for request in requests if not request.done]
+        world.pass_on(self.rank)
+        world.wait_for_baton(self.rank)
+
+
+def simulate(size: int, body: Callable[..., T], *args: Any, log: list[Message] | None = None) -> list[T]:
+    """Run `body(comm, *args)` as `size` ranks in this process and return their results, rank by rank.
+
+    Args:
+        size: the number of ranks, at least 1.
+        body: what each rank does; every rank gets the same `args`.
+        args: further arguments of `body`.
+        log: a list that receives every `Message`, to look at or to draw.
+
+    Raises:
+        DeadlockError: all ranks wait for one another; the message says who waits for whom.
+        Exception: whatever a rank raised first, with a note of its rank; the other ranks are stopped.
+
+    >>> import torch
+    >>> simulate(3, lambda comm: comm.allreduce(torch.tensor([comm.rank])).item())
+    [3, 3, 3]
+    """
+    if size < 1:
+        raise ValueError(f"a simulation needs at least 1 rank, got {size}")
+    world = _World(size, log)
+    results: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            world.wait_for_baton(rank)
+            results[rank] = body(SimulatedComm(world, rank), *args)
+        except _Stopped:
+            return
+        except BaseException as failure:  # noqa: BLE001 - it is raised again, in the caller's thread
+            world.fail(rank, failure)
+            return
+        world.ready[rank] = None
+        world.pass_on(rank)
+
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt as interrupt:
+        world.fail(0, interrupt)
+        raise
+    if world.failure is not None:
+        if not isinstance(world.failure, DeadlockError):
+            world.failure.add_note(f"on rank {world.failed_rank} of {size} simulated ranks")
+        raise world.failure
+    return results

@@ -1,0 +1,215 @@
+"""What is done to coordinates and bits, on torch tensors; the implementation follows the tensors' device.
+
+The bit layout, stated once: a word is a little-endian uint64; bit j of word i of a parameter is its coordinate 64·i + j
+in memory order, 1 means negative (`v < 0`; −0.0 is a zero). It equals `numpy.packbits(v < 0, bitorder="little")`. Padding
+bits are 0. A message is the header (bit p: parameter p is voted on), then the words of all parameters (`Layout`).
+
+Ballots, verdicts and tallies are `torch.uint64`; gradients, momentum and parameters `torch.float32`, contiguous.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from . import cpu
+from .layout import Layout
+
+__all__ = [
+    "Layout",
+    "Tally",
+    "Tie",
+    "Verdict",
+    "Zero",
+    "descend",
+    "disagreement",
+    "sign_ballot",
+    "stream",
+    "unpack",
+    "warm_up",
+]
+
+Tie = Literal["coin", "plus", "abstain"]
+Zero = Literal["coin", "plus"]
+
+_TIE_RULES: dict[Tie, int] = {"plus": 0, "coin": 1, "abstain": 2}
+_NO_TIES = np.empty(0, np.uint64)
+
+Floats = npt.NDArray[np.float32]
+
+
+def stream(key: int, step: int) -> int:
+    """Return the key of step number `step` of a stream of coins: 63 bits of its own."""
+    return int(cpu.coin(key, step)) >> 1
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> npt.NDArray[np.int64]:
+    return np.array([0 if tensor is None else tensor.data_ptr() for tensor in tensors], np.int64)
+
+
+def sign_ballot(
+    layout: Layout,
+    gradients: Sequence[Tensor | None],
+    momentum: Tensor | None,
+    betas: Floats,
+    gammas: Floats,
+    zero: Zero,
+    key: int,
+    ballot: Tensor,
+) -> bool:
+    """Write the ballot of the signs of v ← βv + γg, in one pass over the gradients; tell whether all were finite.
+
+    Args:
+        layout: P parameters.
+        gradients: P tensors float32[numel], or None where there is no gradient: that parameter is not voted on.
+        momentum: float32[64 * layout.words], changed in place; None signs the gradients themselves.
+        betas: float32[P], one for each parameter.
+        gammas: float32[P], one for each parameter; 1 − β in Signum.
+        zero: how a v of exactly 0 votes: by a coin of (key, word), or plus.
+        key: names the stream of coins.
+        ballot: uint64[layout.message], written. With a gradient that is not finite all its header is 0: an abstention,
+            and the momentum of the coordinates that are not finite stays as it was.
+    """
+    message = ballot.numpy()
+    present = np.array([gradient is not None for gradient in gradients], np.bool_)
+    address = 0 if momentum is None else momentum.data_ptr()
+    bad = cpu.momentum_signs(
+        _addresses(gradients),
+        address,
+        layout.numels,
+        layout.starts,
+        betas,
+        gammas,
+        zero == "coin",
+        key,
+        message[layout.header :],
+    )
+    layout.write_presence(present if bad == 0 else np.zeros_like(present), message[: layout.header])
+    return bool(bad == 0)
+
+
+class Verdict:
+    """What the vote decided, as it travels: header, the majority's signs, and with tie="abstain" the tied coordinates.
+
+    The header's bit p says that somebody voted on parameter p. One word after it holds the number of workers that voted.
+    """
+
+    def __init__(self, layout: Layout, tie: Tie) -> None:
+        if tie not in get_args(Tie):
+            raise ValueError(f"tie must be one of {', '.join(get_args(Tie))}; got {tie!r}")
+        self.layout, self.tie = layout, tie
+        start = layout.header + 1
+        self.message = torch.zeros(start + layout.words * (2 if tie == "abstain" else 1), dtype=torch.uint64)
+        view = self.message.numpy()
+        self.header, self.count = view[: layout.header], view[layout.header : start]
+        self.words, self.ties = view[start : start + layout.words], view[start + layout.words :]
+
+    @property
+    def voters(self) -> int:
+        """How many workers voted on anything at all."""
+        return int(self.count[0])
+
+    @property
+    def decided(self) -> npt.NDArray[np.bool_]:
+        """bool[P]: the parameters that somebody voted on."""
+        return self.layout.read_presence(self.header)
+
+
+class Tally:
+    """Ballots counted as they come, in bit-sliced counters: plane k holds bit k of each coordinate's count.
+
+    Memory: (the bits of `workers`) × a ballot's size, however many ballots are added.
+    """
+
+    def __init__(self, layout: Layout, workers: int) -> None:
+        self.layout, self.workers = layout, workers
+        self.planes = torch.zeros((workers.bit_length(), layout.words), dtype=torch.uint64)
+        self.voters = np.zeros(len(layout.numels), np.int64)
+        self.added, self.count = 0, 0
+
+    def clear(self) -> None:
+        """Forget all ballots."""
+        self.voters[:], self.added, self.count = 0, 0, 0
+
+    def add(self, ballots: Sequence[Tensor]) -> None:
+        """Count ballots, each uint64[layout.message]; the words of a parameter that a ballot abstains on are set to 0."""
+        if self.added + len(ballots) > self.workers:
+            raise ValueError(f"{self.added + len(ballots)} ballots for a tally of {self.workers} workers")
+        header = self.layout.header
+        for ballot in ballots:
+            present = self.layout.read_presence(ballot.numpy()[:header])
+            self.voters += present
+            self.count += bool(present.any())
+            if not present.all():
+                self._erase_absent(ballot, present)
+        addresses = _addresses(ballots) + 8 * header
+        for first in range(0, len(ballots), cpu.BATCH):
+            cpu.add_ballots(self.planes.numpy(), self.added == 0, addresses[first : first + cpu.BATCH])
+            self.added += len(addresses[first : first + cpu.BATCH])
+
+    def _erase_absent(self, ballot: Tensor, present: npt.NDArray[np.bool_]) -> None:
+        # a worker that abstains for NaN, or one that lies about its presence, must not be counted as negative or positive
+        words = ballot.numpy()[self.layout.header :]
+        starts, numels = self.layout.starts, self.layout.numels
+        for p in np.flatnonzero(~present):
+            words[starts[p] : starts[p] + (numels[p] + 63) // 64] = 0
+
+    def decide(self, key: int, verdict: Verdict) -> None:
+        """Write the majority of the ballots; a tie falls by the verdict's rule, a coin by (key, word)."""
+        if self.added == 0:
+            self.planes.zero_()
+        self.layout.write_presence(self.voters > 0, verdict.header)
+        verdict.count[0] = self.count
+        rule = _TIE_RULES[verdict.tie]
+        cpu.majority(
+            self.planes.numpy(), self.layout.numels, self.layout.starts, self.voters, rule, key, verdict.words, verdict.ties
+        )
+
+
+def descend(parameters: Sequence[Tensor | None], verdict: Verdict, steps: Floats, decays: Floats) -> None:
+    """x ← decay·x − step·verdict in one pass, in place; what is None or was voted on by nobody stays as it is.
+
+    Args:
+        parameters: P tensors float32[numel].
+        verdict: the signs, of the same layout.
+        steps: float32[P], η of each parameter.
+        decays: float32[P], 1 − ηλ of each parameter.
+    """
+    layout = verdict.layout
+    addresses = np.where(verdict.decided, _addresses(parameters), 0)
+    cpu.descend(addresses, layout.numels, layout.starts, verdict.words, verdict.ties, steps, decays)
+
+
+def unpack(verdict: Verdict, p: int) -> Tensor:
+    """Return the verdict on parameter p as float32[numel]: +1, −1, or 0 where tied."""
+    out = torch.empty(int(verdict.layout.numels[p]))
+    start = verdict.layout.starts[p]
+    cpu.unpack(verdict.words[start:], verdict.ties[start:], out.numpy())
+    return out
+
+
+def disagreement(ballot: Tensor, verdict: Verdict) -> tuple[int, int]:
+    """Return in how many coordinates a ballot differs from the verdict, and of how many that it voted on."""
+    layout = verdict.layout
+    message = ballot.numpy()
+    present = layout.read_presence(message[: layout.header])
+    differ = cpu.disagreement(layout.numels, layout.starts, present, message[layout.header :], verdict.words)
+    return int(differ), int(layout.numels[present].sum())
+
+
+def warm_up() -> None:
+    """Compile all kernels, or load them from Numba's cache, so that no step has to wait for it."""
+    layout = Layout([65])
+    verdict = Verdict(layout, "abstain")
+    vector, momentum, ballot = torch.zeros(65), torch.zeros(64 * layout.words), torch.zeros(layout.message, dtype=torch.uint64)
+    one = np.ones(1, np.float32)
+    sign_ballot(layout, [vector], momentum, one, one, "coin", 0, ballot)
+    tally = Tally(layout, 1)
+    tally.add([ballot])
+    tally.decide(0, verdict)
+    descend([vector], verdict, one, one)
+    unpack(verdict, 0)
+    disagreement(ballot, verdict)

@@ -1,0 +1,359 @@
+"""The loops over coordinates and words, compiled by Numba for the CPU; the only file that imports it.
+
+Addresses instead of arrays: one call serves all parameters of a model, wherever torch put them. An address of 0 stands
+for a tensor that isn't there. The intrinsics work on 64 floats and one word at a time in LLVM's vector form, which it
+lowers to the machine's own mask instructions (movemask, opmask) on x86 and Arm alike.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_F32, _I1, _I32, _I64 = ir.FloatType(), ir.IntType(1), ir.IntType(32), ir.IntType(64)
+_F32X64, _I32X64, _I1X64 = (ir.VectorType(kind, 64) for kind in (_F32, _I32, _I1))
+
+
+def _constant(kind: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _splat(builder: Any, scalar: Any) -> Any:
+    vector = builder.insert_element(ir.Constant(_F32X64, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(vector, vector, _constant(_I32X64, 0))
+
+
+def _load(builder: Any, address: Any, kind: Any = _F32X64) -> Any:
+    # torch aligns to 64 bytes, but a view may start anywhere
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=4)
+
+
+def _finite(builder: Any, floats: Any) -> Any:
+    exponent = builder.and_(builder.bitcast(floats, _I32X64), _constant(_I32X64, 0x7F800000))
+    return builder.icmp_unsigned("!=", exponent, _constant(_I32X64, 0x7F800000))
+
+
+def _sign_words(context: Any, builder: Any, values: Any, finite: Any) -> Any:
+    zero = _constant(_F32X64, 0.0)
+    masks = (builder.fcmp_ordered("<", values, zero), builder.fcmp_ordered("==", values, zero), builder.not_(finite))
+    words = [builder.bitcast(mask, _I64) for mask in masks]
+    return context.make_tuple(builder, types.UniTuple(types.uint64, 3), words)
+
+
+@intrinsic
+def _signs64(_typing: Any, gradient: Any) -> Any:
+    """64 floats -> words: negative, zero, not finite."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        values = _load(builder, args[0])
+        return _sign_words(context, builder, values, _finite(builder, values))
+
+    return types.UniTuple(types.uint64, 3)(types.int64), generate
+
+
+@intrinsic
+def _momentum64(_typing: Any, momentum: Any, gradient: Any, beta: Any, gamma: Any) -> Any:
+    """v ← βv + γg for 64 floats, where g is finite -> words of v: negative, zero; and of g: not finite."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        old, gradient = _load(builder, args[0]), _load(builder, args[1])
+        finite = _finite(builder, gradient)
+        new = builder.fadd(
+            builder.fmul(_splat(builder, args[2]), old), builder.fmul(_splat(builder, args[3]), gradient)
+        )
+        new = builder.select(finite, new, old)
+        _store(builder, new, args[0])
+        return _sign_words(context, builder, new, finite)
+
+    return types.UniTuple(types.uint64, 3)(types.int64, types.int64, types.float32, types.float32), generate
+
+
+@intrinsic
+def _descend64(_typing: Any, parameter: Any, negative: Any, tied: Any, step: Any, decay: Any) -> Any:
+    """x ← decay·x − step·(1 − 2·negative), and decay·x where tied, for 64 floats."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        address, negative, tied, step, decay = args
+        up, down = _splat(builder, step), _splat(builder, builder.fneg(step))
+        move = builder.select(builder.bitcast(negative, _I1X64), up, down)
+        move = builder.select(builder.bitcast(tied, _I1X64), _constant(_F32X64, 0.0), move)
+        _store(builder, builder.fadd(builder.fmul(_load(builder, address), _splat(builder, decay)), move), address)
+        return None
+
+    return types.void(types.int64, types.uint64, types.uint64, types.float32, types.float32), generate
+
+
+@intrinsic
+def _load1(_typing: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _load(builder, args[0], _F32)
+
+    return types.float32(types.int64), generate
+
+
+@intrinsic
+def _store1(_typing: Any, address: Any, value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        _store(builder, args[1], args[0])
+        return None
+
+    return types.void(types.int64, types.float32), generate
+
+
+@intrinsic
+def _load_word(_typing: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _load(builder, args[0], _I64)
+
+    return types.uint64(types.int64), generate
+
+
+@intrinsic
+def _popcount(_typing: Any, word: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), generate
+
+
+_compile = njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_compile
+def coin(key: int, counter: int) -> int:
+    """64 fair bits for (key, counter): splitmix64 (Steele, Lea, Flood 2014) at position `counter` of stream `key`."""
+    z = np.uint64(key) + (np.uint64(counter) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@_compile
+def momentum_signs(gradients, momentum, numels, starts, betas, gammas, coins, key, words):  # type: ignore
+    """v ← βv + γg and the ballot of v, in one pass; returns the number of words with a coordinate of g not finite.
+
+    `momentum` is the address of float32[64·len(words)], or 0 for the ballot of g itself.
+    """
+    bad_words = 0
+    for p in range(len(numels)):
+        start, full, gradient = starts[p], numels[p] >> 6, gradients[p]
+        velocity = momentum + 256 * start
+        beta, gamma = betas[p], gammas[p]
+        if gradient == 0:
+            words[start : start + ((numels[p] + 63) >> 6)] = np.uint64(0)
+            continue
+        for i in range(full):
+            if momentum != 0:
+                negative, zero, bad = _momentum64(velocity + 256 * i, gradient + 256 * i, beta, gamma)
+            else:
+                negative, zero, bad = _signs64(gradient + 256 * i)
+            if coins and zero != 0:
+                negative |= zero & coin(key, start + i)
+            words[start + i] = negative
+            if bad != 0:
+                bad_words += 1
+        if numels[p] & 63:
+            word, bad_words_before = np.uint64(0), bad_words
+            chances = coin(key, start + full) if coins else np.uint64(0)
+            for e in range(64 * full, numels[p]):
+                bit = np.uint64(1) << np.uint64(e & 63)
+                value = _load1(gradient + 4 * e)
+                finite = np.isfinite(value)
+                if not finite:
+                    bad_words = bad_words_before + 1
+                if momentum != 0:
+                    old = _load1(velocity + 4 * e)
+                    value = beta * old + gamma * value if finite else old
+                    _store1(velocity + 4 * e, value)
+                if value < np.float32(0):
+                    word |= bit
+                elif value == np.float32(0):
+                    word |= chances & bit
+            words[start + full] = word
+    return bad_words
+
+
+@_compile
+def descend(parameters, numels, starts, words, ties, steps, decays):  # type: ignore
+    """x ← decay·x − step·sign, where sign is +1 for a bit 0, −1 for a bit 1, and 0 for a tie; `ties` may be empty."""
+    for p in range(len(numels)):
+        start, full, parameter = starts[p], numels[p] >> 6, parameters[p]
+        step, decay = steps[p], decays[p]
+        if parameter == 0:
+            continue
+        if len(ties) == 0:
+            for i in range(full):
+                _descend64(parameter + 256 * i, words[start + i], np.uint64(0), step, decay)
+        else:
+            for i in range(full):
+                _descend64(parameter + 256 * i, words[start + i], ties[start + i], step, decay)
+        for e in range(64 * full, numels[p]):
+            shift = np.uint64(e & 63)
+            move = step if (words[start + full] >> shift) & np.uint64(1) else -step
+            if len(ties) and (ties[start + full] >> shift) & np.uint64(1):
+                move = np.float32(0)
+            _store1(parameter + 4 * e, decay * _load1(parameter + 4 * e) + move)
+
+
+@_compile
+def unpack(words, ties, out):  # type: ignore
+    """The signs of one parameter as float32: +1 for a bit 0, −1 for a bit 1, 0 for a tie."""
+    for e in range(len(out)):
+        shift = np.uint64(e & 63)
+        out[e] = np.float32(1) - np.float32(2) * np.float32((words[e >> 6] >> shift) & np.uint64(1))
+        if len(ties) and (ties[e >> 6] >> shift) & np.uint64(1):
+            out[e] = np.float32(0)
+
+
+BATCH = 31
+"""Ballots that `add_ballots` takes at once: as many as five planes can count."""
+
+_BLOCK = 512  # words: what a block needs stays in the first-level cache
+_I64X8 = ir.VectorType(_I64, 8)
+
+
+@intrinsic
+def _count8(_typing: Any, ballots: Any, size: Any, offset: Any, planes: Any, stride: Any) -> Any:
+    """Count `size` ballots, 8 words of each, into five planes kept in registers, two ballots at a time."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        ballots, size, offset, planes, stride = args
+        zero, one = ir.Constant(_I64X8, [0] * 8), ir.Constant(_I64, 1)
+        counters = [cgutils.alloca_once_value(builder, zero) for _ in range(5)]
+
+        def ballot(index: Any) -> Any:
+            start = _load(builder, builder.add(ballots, builder.mul(index, ir.Constant(_I64, 8))), _I64)
+            return _load(builder, builder.add(start, offset), _I64X8)
+
+        def ripple(carry: Any, level: int) -> None:
+            for counter in counters[level:]:
+                plane = builder.load(counter)
+                builder.store(builder.xor(plane, carry), counter)
+                carry = builder.and_(plane, carry)
+
+        with cgutils.for_range(builder, builder.lshr(size, one)) as loop:
+            index = builder.shl(loop.index, one)
+            first, second, plane = ballot(index), ballot(builder.add(index, one)), builder.load(counters[0])
+            either = builder.xor(first, second)
+            builder.store(builder.xor(plane, either), counters[0])
+            ripple(builder.or_(builder.and_(first, second), builder.and_(plane, either)), 1)
+        with builder.if_then(builder.trunc(size, _I1)):
+            ripple(ballot(builder.sub(size, one)), 0)
+        for k, counter in enumerate(counters):
+            address = builder.add(planes, builder.mul(stride, ir.Constant(_I64, k)))
+            _store(builder, builder.load(counter), address)
+        return None
+
+    return types.void(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+
+
+@_compile
+def add_ballots(planes, fresh, ballots):  # type: ignore
+    """Add up to BATCH ballots, given by their addresses, to the bit-sliced counters; a `fresh` counter starts at 0."""
+    counted, carry = np.empty((5, _BLOCK), np.uint64), np.empty(_BLOCK, np.uint64)
+    for first in range(0, planes.shape[1], _BLOCK):
+        size = min(_BLOCK, planes.shape[1] - first)
+        for i in range(0, size & ~7, 8):
+            address = counted.ctypes.data + 8 * i
+            _count8(ballots.ctypes.data, len(ballots), 8 * (first + i), address, 8 * _BLOCK)
+        for i in range(size & ~7, size):
+            for k in range(5):
+                counted[k, i] = np.uint64(0)
+            for ballot in ballots:
+                word = _load_word(ballot + 8 * (first + i))
+                for k in range(5):
+                    counted[k, i], word = counted[k, i] ^ word, counted[k, i] & word
+        carry[:size] = np.uint64(0)
+        for k in range(planes.shape[0]):
+            plane = planes[k, first : first + size]
+            if fresh:
+                for i in range(size):
+                    plane[i] = counted[k, i] if k < 5 else np.uint64(0)
+            elif k < 5:
+                for i in range(size):
+                    both = plane[i] ^ counted[k, i]
+                    keep = plane[i] & counted[k, i]
+                    plane[i] = both ^ carry[i]
+                    carry[i] = keep | (both & carry[i])
+            else:
+                for i in range(size):
+                    keep = plane[i] & carry[i]
+                    plane[i] ^= carry[i]
+                    carry[i] = keep
+
+
+@intrinsic
+def _compare8(_typing: Any, planes: Any, stride: Any, size: Any, number: Any, above: Any, equal: Any) -> Any:
+    """Compare 8 words of `size` planes with a number: the masks of counts above and equal, stored."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        planes, stride, size, number, above_address, equal_address = args
+        above = cgutils.alloca_once_value(builder, ir.Constant(_I64X8, [0] * 8))
+        equal = cgutils.alloca_once_value(builder, ir.Constant(_I64X8, [-1] * 8))
+        undefined, first = ir.Constant(_I64X8, ir.Undefined), ir.Constant(_I32, 0)
+        with cgutils.for_range(builder, size) as loop:
+            k = builder.sub(builder.sub(size, loop.index), ir.Constant(_I64, 1))
+            bit = builder.sext(builder.trunc(builder.lshr(number, k), _I1), _I64)
+            bits = builder.insert_element(undefined, bit, first)
+            bits = builder.shuffle_vector(bits, bits, ir.Constant(ir.VectorType(_I32, 8), [0] * 8))
+            plane = _load(builder, builder.add(planes, builder.mul(stride, k)), _I64X8)
+            candidate = builder.load(equal)
+            more = builder.and_(builder.and_(candidate, plane), builder.not_(bits))
+            builder.store(builder.or_(builder.load(above), more), above)
+            builder.store(builder.and_(candidate, builder.not_(builder.xor(plane, bits))), equal)
+        _store(builder, builder.load(above), above_address)
+        _store(builder, builder.load(equal), equal_address)
+        return None
+
+    return types.void(*[types.int64] * 6), generate
+
+
+@_compile
+def majority(planes, numels, starts, voters, tie_rule, key, words, ties):  # type: ignore
+    """Bit 1 where more than half of a parameter's voters are negative; ties by rule 0 plus, 1 coin, 2 abstain."""
+    above, equal = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
+    count, width = planes.shape
+    for p in range(len(numels)):
+        half = voters[p] >> 1
+        can_tie = voters[p] & 1 == 0 and voters[p] > 0
+        stop = starts[p] + ((numels[p] + 63) >> 6)
+        for first in range(starts[p], stop, _BLOCK):
+            size = min(_BLOCK, stop - first)
+            for i in range(0, size & ~7, 8):
+                address = planes.ctypes.data + 8 * (first + i)
+                _compare8(address, 8 * width, count, half, above.ctypes.data + 8 * i, equal.ctypes.data + 8 * i)
+            for i in range(size & ~7, size):
+                above[i], equal[i] = np.uint64(0), ~np.uint64(0)
+                for k in range(count - 1, -1, -1):
+                    plane = planes[k, first + i]
+                    if (half >> k) & 1:
+                        equal[i] &= plane
+                    else:
+                        above[i] |= equal[i] & plane
+                        equal[i] &= ~plane
+            if can_tie and tie_rule == 1:
+                for i in range(size):
+                    if equal[i]:
+                        above[i] |= equal[i] & coin(key, first + i)
+            words[first : first + size] = above[:size]
+            if tie_rule == 2:
+                for i in range(size):
+                    ties[first + i] = equal[i] if can_tie else np.uint64(0)
+
+
+@_compile
+def disagreement(numels, starts, counted, ballot, verdict):  # type: ignore
+    """The number of coordinates of the counted parameters in which a ballot and a verdict differ."""
+    differ = np.uint64(0)
+    for p in range(len(numels)):
+        if counted[p]:
+            for i in range(starts[p], starts[p] + ((numels[p] + 63) >> 6)):
+                differ += _popcount(ballot[i] ^ verdict[i])
+    return differ

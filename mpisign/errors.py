@@ -6,7 +6,9 @@ line can tell a user's mistake (one line, exit code 2) from a fault of the progr
 
 
 class MpisignError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose; `everywhere` says that every rank raises it at the same place."""
+
+    everywhere = False
 
 
 class ConfigError(MpisignError, ValueError):

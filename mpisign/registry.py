@@ -1,4 +1,4 @@
-"""Names to things: what `--algorithm signum` means, and `--algorithm my_file:Mine` for things outside.
+"""Names to things: what `--algorithm signum` means, and `--algorithm my_file.py:Mine` for things outside.
 
 Nothing is imported until a thing is asked for, so that the command line can check names in milliseconds. To add a
 built-in thing, write its file and add its line here.
@@ -6,8 +6,12 @@ built-in thing, write its file and add its line here.
 
 import difflib
 import importlib
+import importlib.util
 import sys
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .errors import ConfigError
@@ -40,37 +44,78 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """Return a hint ", did you mean 'x'?" where one of `known` is close to `name`, else "".
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the hint " (did you mean 'x'?)" where one of `known` is close to `name`, else "".
 
     >>> nearest("signun", ["signum", "sgd"])
-    ", did you mean 'signum'?"
+    " (did you mean 'signum'?)"
     """
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def check(kind: str, name: str) -> None:
-    """Raise ConfigError unless `name` is a built-in `kind` or has the form `module:attribute`."""
+def check(kind: str, name: str, where: str = "") -> None:
+    """Raise ConfigError unless `name` is a built-in `kind` or has the form `module:attribute` or `file.py:attribute`.
+
+    `where` begins the message; by default it is the flag, `--kind name`.
+    """
     known = sorted(BUILT_IN[kind])
-    if name not in known and ":" not in name:
-        raise ConfigError(
-            f"--{kind} {name}: no such {kind}{nearest(name, known)} Known: {', '.join(known)}; "
-            f"for one of your own give module:attribute or file.py:attribute"
-        )
+    if name in known or _is_reference(name):
+        return
+    raise ConfigError(
+        f"{where or f'--{kind} {name}'}: no such {kind}{nearest(name, known)}; known are {', '.join(known)}; "
+        f"one of your own is given as module:attribute or file.py:attribute"
+    )
 
 
 def load(kind: str, name: str) -> Any:
-    """Import and return the thing called `name`: a built-in, `module:attribute`, or `path/file.py:attribute`."""
+    """Import and return the thing called `name`: a built-in, `module:attribute`, or `path/file.py:attribute`.
+
+    A file becomes a module of its own that shadows no installed one, and is run once however often it is asked for.
+    Errors: ConfigError where the name, the module or the attribute does not exist. Whatever else the user's own code
+    raises while it is imported passes through, with its traceback.
+    """
     check(kind, name)
-    module_name, _, attribute = BUILT_IN[kind].get(name, name).rpartition(":")
-    path = Path(module_name if module_name.endswith(".py") else module_name.replace(".", "/") + ".py")
-    if name not in BUILT_IN[kind] and path.is_file():
-        sys.path.insert(0, str(path.parent.resolve()))
-        module_name = path.stem
+    source, _, attribute = BUILT_IN[kind].get(name, name).rpartition(":")
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except ImportError as error:
-        raise ConfigError(f"--{kind} {name}: can't import {module_name} ({error})") from error
-    except AttributeError as error:
-        raise ConfigError(f"--{kind} {name}: {module_name} has no {attribute}") from error
+        module = _module_of_file(Path(source)) if source.endswith(".py") else _module_of_name(source)
+    except (ImportError, FileNotFoundError) as error:
+        raise ConfigError(f"--{kind} {name}: can't import {source} ({error})") from error
+    if not hasattr(module, attribute):
+        raise ConfigError(f"--{kind} {name}: {source} has no {attribute}{nearest(attribute, vars(module))}")
+    return getattr(module, attribute)
+
+
+def _is_reference(name: str) -> bool:
+    source, _, attribute = name.rpartition(":")
+    return attribute.isidentifier() and (
+        source.endswith(".py") or all(part.isidentifier() for part in source.split("."))
+    )
+
+
+def _module_of_name(name: str) -> ModuleType:
+    """Import an installed module, or failing that the file of its name below the current folder."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        path = Path(*name.split(".")).with_suffix(".py")
+        if error.name != name.split(".")[0] or not path.is_file():
+            raise
+    return _module_of_file(path)
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    name = f"mpisign_file_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018  the name ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

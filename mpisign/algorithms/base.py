@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..comm import as_comm
-from ..errors import DisagreementError, ParameterError
+from ..errors import DisagreementError, MpisignError, ParameterError
 from ..timing import Stopwatch
 
 Params = Iterable[Any]
@@ -62,12 +62,14 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         self.report = Report()
         self.steps_taken = 0
         self._ready, self._warned = False, False
-        problem: Exception | None = None
+        problem: MpisignError | None = None
         try:
-            torch.optim.Optimizer.__init__(self, params, defaults)  # not super(): a subclass may also derive from torch's SGD
+            torch.optim.Optimizer.__init__(
+                self, params, defaults
+            )  # not super(): a subclass may also derive from torch's SGD
             self._check()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not happen on one rank alone
-            problem = error if isinstance(error, (ValueError, TypeError)) else ParameterError(str(error))
+        except Exception as error:
+            problem = error if isinstance(error, MpisignError) else ParameterError(str(error))
         self.comm.raise_together(problem)
         self._start()
 
@@ -126,12 +128,12 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         if not self._ready:
             super().add_param_group(param_group)
             return
-        problem: Exception | None = None
+        problem: MpisignError | None = None
         try:
             super().add_param_group(param_group)
             self._check()
-        except Exception as error:  # noqa: BLE001 - as in __init__
-            problem = error if isinstance(error, (ValueError, TypeError)) else ParameterError(str(error))
+        except Exception as error:
+            problem = error if isinstance(error, MpisignError) else ParameterError(str(error))
         self.comm.raise_together(problem)
         self._start()
 
@@ -153,19 +155,25 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
             self.check_group(group)
         for index, p in enumerate(self.parameters):
             if not p.is_floating_point() or p.dtype.itemsize < 2:
-                raise ParameterError(f"parameter {index} is {p.dtype}: only float32, float64, float16 and bfloat16 can be trained")
+                raise ParameterError(
+                    f"parameter {index} is {p.dtype}: only float32, float64, float16 and bfloat16 can be trained"
+                )
             if p.layout != torch.strided:
                 raise ParameterError(f"parameter {index} is {p.layout}: only dense parameters can be trained")
             if p.device.type != "cpu":
-                raise ParameterError(f"parameter {index} is on {p.device}: only the CPU is supported, move the model there")
+                raise ParameterError(
+                    f"parameter {index} is on {p.device}: only the CPU is supported, move the model there"
+                )
 
     def _start(self) -> None:
-        if not self.comm.agree(self._fingerprint()):
-            raise DisagreementError(
+        self.comm.insist(
+            self._fingerprint(),
+            DisagreementError(
                 f"rank {self.comm.rank}: ranks have different parameters (number, order, shapes, dtypes, strides) or "
                 f"hyperparameters; this rank has {len(self.parameters)} parameters, "
                 f"{sum(p.numel() for p in self.parameters)} coordinates, {self}. Build the same model on every rank"
-            )
+            ),
+        )
         with torch.no_grad():
             _broadcast(self.parameters, self.comm)
         self.prepare()
@@ -181,7 +189,9 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
 def dense_gradient(p: Tensor, index: int) -> Tensor | None:
     """Return p.grad, or None where there is none; a sparse one raises ParameterError."""
     if p.grad is not None and p.grad.layout != torch.strided:
-        raise ParameterError(f"parameter {index} has a sparse gradient, which can't be voted on: build the layer with sparse=False")
+        raise ParameterError(
+            f"parameter {index} has a sparse gradient, which can't be voted on: build the layer with sparse=False"
+        )
     return p.grad
 
 
@@ -195,7 +205,7 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     """Return 56 bits that depend on every bit of the tensors (BLAKE2b)."""
     digest = hashlib.blake2b(digest_size=7)
     for tensor in tensors:
-        digest.update(_bytes(tensor.detach()).numpy())
+        digest.update(_bytes(tensor.detach()).numpy().data)
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -209,5 +219,5 @@ def _broadcast(tensors: list[Tensor], comm: Any) -> None:
         return
     flat = torch.cat([_bytes(tensor) for tensor in tensors])
     comm.bcast(flat)
-    for tensor, block in zip(tensors, flat.split([t.nbytes for t in tensors]), strict=True):
+    for tensor, block in zip(tensors, torch.split(flat, [t.nbytes for t in tensors]), strict=True):
         tensor.copy_(block.clone().view(tensor.dtype).view(tensor.shape))

@@ -39,7 +39,13 @@ class SGD(DistributedOptimizer, torch.optim.SGD):
         nesterov: bool = False,
         comm: Any = None,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "dampening": 0.0, "weight_decay": weight_decay, "nesterov": nesterov}
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": 0.0,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+        }
         # foreach=False: one formula, so that bits don't depend on which implementation torch would choose
         switches = {"maximize": False, "foreach": False, "differentiable": False, "fused": False}
         DistributedOptimizer.__init__(self, params, defaults | switches, comm)

@@ -57,7 +57,9 @@ class Signum(DistributedOptimizer):
         """Raise ParameterError where a group's hyperparameters can't be used."""
         super().check_group(group)
         if self.tie not in ("coin", "plus", "abstain") or self.zero not in ("coin", "plus"):
-            raise ParameterError(f"tie is coin, plus or abstain and zero is coin or plus; got tie={self.tie!r}, zero={self.zero!r}")
+            raise ParameterError(
+                f"tie is coin, plus or abstain and zero is coin or plus; got tie={self.tie!r}, zero={self.zero!r}"
+            )
 
     def prepare(self) -> None:
         """Lay out ballot, verdict and momentum, keeping the momentum that is there."""
@@ -89,7 +91,10 @@ class Signum(DistributedOptimizer):
         with self.watch("pack"):
             gradients = [self._gradient(index, p) for index, p in enumerate(self.parameters)]
             betas, gammas = self._each("momentum"), self._each("momentum", lambda beta: 1 - beta)
-            momentum, key = self._momentum if self._keep_momentum else None, kernels.stream(self._coins, self.steps_taken)
+            momentum, key = (
+                self._momentum if self._keep_momentum else None,
+                kernels.stream(self._coins, self.steps_taken),
+            )
             finite = kernels.sign_ballot(self.layout, gradients, momentum, betas, gammas, self.zero, key, self.ballot)
         verdict = self.vote(self.ballot, self.steps_taken)
         with self.watch("apply"):
@@ -120,13 +125,17 @@ class Signum(DistributedOptimizer):
     def _descend(self, verdict: kernels.Verdict) -> None:
         steps = self._each("lr")
         decays = np.array(
-            [1 - float(group["lr"]) * float(group["weight_decay"]) for group in self.param_groups for _ in group["params"]],
+            [
+                1 - float(group["lr"]) * float(group["weight_decay"])
+                for group in self.param_groups
+                for _ in group["params"]
+            ],
             np.float32,
         )
         parameters = self.parameters
         direct = [p if self._direct[index] else None for index, p in enumerate(parameters)]
         kernels.descend(direct, verdict, steps, decays)
-        for index in np.flatnonzero(verdict.decided & ~np.array(self._direct, np.bool_)):
+        for index in np.flatnonzero(verdict.decided & ~np.array(self._direct, np.bool_)).tolist():
             p = parameters[index]
             target = self.state[p].get("master", p)
             signs = kernels.unpack(verdict, index).view(p.shape)

@@ -24,7 +24,7 @@ class Mean:
     ) -> None:
         self.comm, self.watch = comm, watch or Stopwatch()
         self._flat = torch.zeros(len(numels) + sum(numels), dtype=dtype)
-        self._presence, *self._blocks = self._flat.split([len(numels), *numels])
+        self._presence, *self._blocks = torch.split(self._flat, [len(numels), *numels])
         self.voters = 0
 
     @property

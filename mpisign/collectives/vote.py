@@ -23,7 +23,12 @@ class Vote(abc.ABC):
     """
 
     def __init__(
-        self, comm: Comm, layout: kernels.Layout, tie: kernels.Tie = "coin", seed: int = 0, watch: Stopwatch | None = None
+        self,
+        comm: Comm,
+        layout: kernels.Layout,
+        tie: kernels.Tie = "coin",
+        seed: int = 0,
+        watch: Stopwatch | None = None,
     ) -> None:
         self.comm, self.layout, self.tie = comm, layout, tie
         self.watch = watch or Stopwatch()

@@ -188,7 +188,13 @@ class Comm(abc.ABC):
         numbers = self.allgather(torch.tensor([number], dtype=torch.int64))
         return bool((numbers == numbers[0]).all())
 
-    def raise_together(self, error: Exception | None) -> None:
+    def insist(self, number: int, otherwise: MpisignError) -> None:
+        """Raise `otherwise`, on all ranks, unless every rank gave the same number (63 bits)."""
+        if not self.agree(number):
+            otherwise.everywhere = True
+            raise otherwise
+
+    def raise_together(self, error: MpisignError | None) -> None:
         """Raise on all ranks the error of the lowest rank that has one, so that none is left waiting."""
         failed = self.allgather(torch.tensor([error is not None], dtype=torch.int64)).view(-1)
         if not failed.any():
@@ -200,9 +206,10 @@ class Comm(abc.ABC):
         if self.rank == source:
             message[:] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         name, _, reason = bytes(self.bcast(message, source).tolist()).decode().partition("\n")
-        if self.rank == source and error is not None:
-            raise error
-        raise getattr(errors, name, MpisignError)(reason)
+        if self.rank != source or error is None:
+            error = getattr(errors, name, MpisignError)(reason)
+        error.everywhere = True
+        raise error
 
     # ---- the transport ----
 

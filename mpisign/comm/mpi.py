@@ -1,14 +1,26 @@
 """The transport over mpi4py; importing this file initialises MPI."""
 
+import atexit
 import os
 import time
 from typing import Any
 
+import mpi4py
 import torch
-from mpi4py import MPI
 from torch import Tensor
 
+from ..environment import check_vendor, launched
 from .base import Comm
+
+_wanted, mpi4py.rc.initialize = mpi4py.rc.initialize, False
+from mpi4py import MPI  # noqa: E402
+
+mpi4py.rc.initialize = _wanted
+if not MPI.Is_initialized():
+    # before MPI_Init, because some libraries end the process there without saying why
+    check_vendor(MPI.get_vendor()[0], launched())
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    atexit.register(lambda: None if MPI.Is_finalized() else MPI.Finalize())
 
 _SPINS = 5  # tests before the first sleep: a message that is there costs no system call
 _NAPS = ((50, 20e-6), (500, 200e-6))  # (up to this many tests, sleep so many seconds)
@@ -29,7 +41,7 @@ class MPIComm(Comm):
     def __init__(self, comm: MPI.Intracomm | None = None, patient: bool | None = None) -> None:
         self._mpi = (MPI.COMM_WORLD if comm is None else comm).Dup()
         super().__init__(self._mpi.Get_rank(), self._mpi.Get_size())
-        node = self._mpi.Split_type(MPI.COMM_TYPE_SHARED)
+        node: Any = self._mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
         self.patient = self.local_size > _cores_of(node) if patient is None else patient
         node.Free()

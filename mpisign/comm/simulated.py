@@ -26,7 +26,7 @@ class Message:
     nbytes: int
 
 
-class _Stopped(BaseException):  # noqa: N818 - it ends a rank's thread quietly, and no `except Exception` may catch it
+class _Stopped(BaseException):
     """Another rank has failed."""
 
 
@@ -92,7 +92,8 @@ class _World:
                 return
         if alive and self.failure is None:
             waits = (
-                f"rank {other} waits for {', '.join(dict.fromkeys(map(str, self.waiting[other])))}" for other in sorted(alive)
+                f"rank {other} waits for {', '.join(dict.fromkeys(map(str, self.waiting[other])))}"
+                for other in sorted(alive)
             )
             ended = [str(other) for other in range(self.size) if self.ready[other] is None]
             gone = f"; ended: rank {', '.join(ended)}" if ended else ""
@@ -180,7 +181,7 @@ def simulate(size: int, body: Callable[..., T], *args: Any, log: list[Message] |
             results[rank] = body(SimulatedComm(world, rank), *args)
         except _Stopped:
             return
-        except BaseException as failure:  # noqa: BLE001 - it is raised again, in the caller's thread
+        except BaseException as failure:
             world.fail(rank, failure)
             return
         world.ready[rank] = None

@@ -165,12 +165,19 @@ class Tally:
         verdict.count[0] = self.count
         rule = _TIE_RULES[verdict.tie]
         cpu.majority(
-            self.planes.numpy(), self.layout.numels, self.layout.starts, self.voters, rule, key, verdict.words, verdict.ties
+            self.planes.numpy(),
+            self.layout.numels,
+            self.layout.starts,
+            self.voters,
+            rule,
+            key,
+            verdict.words,
+            verdict.ties,
         )
 
 
 def descend(parameters: Sequence[Tensor | None], verdict: Verdict, steps: Floats, decays: Floats) -> None:
-    """x ← decay·x − step·verdict in one pass, in place; what is None or was voted on by nobody stays as it is.
+    """X ← decay·x − step·verdict in one pass, in place; what is None or was voted on by nobody stays as it is.
 
     Args:
         parameters: P tensors float32[numel].
@@ -204,7 +211,11 @@ def warm_up() -> None:
     """Compile all kernels, or load them from Numba's cache, so that no step has to wait for it."""
     layout = Layout([65])
     verdict = Verdict(layout, "abstain")
-    vector, momentum, ballot = torch.zeros(65), torch.zeros(64 * layout.words), torch.zeros(layout.message, dtype=torch.uint64)
+    vector, momentum, ballot = (
+        torch.zeros(65),
+        torch.zeros(64 * layout.words),
+        torch.zeros(layout.message, dtype=torch.uint64),
+    )
     one = np.ones(1, np.float32)
     sign_ballot(layout, [vector], momentum, one, one, "coin", 0, ballot)
     tally = Tally(layout, 1)

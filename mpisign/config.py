@@ -1,0 +1,281 @@
+"""Every setting of a run, once: defaults, remarks for --help, flags, checks and the TOML file come from these fields.
+
+Only the standard library is imported, so that a mistake in a command line is answered in milliseconds.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from . import registry
+from .errors import ConfigError
+
+Check = Callable[[Any, str], None]
+"""Raises ConfigError unless the value will do; the second argument says where it came from."""
+
+
+def parse_partition(spec: str) -> tuple[str, float | None]:
+    """Return the name of a partition and its number, where it has one.
+
+    Errors: ConfigError unless `spec` is iid, by_class, dirichlet:ALPHA with a finite ALPHA > 0 (small: each worker
+    sees few classes; large: nearly iid), or file.py:attribute, with :NUMBER or without.
+
+    >>> parse_partition("iid"), parse_partition("dirichlet:0.5"), parse_partition("my_file.py:mine:3")
+    (('iid', None), ('dirichlet', 0.5), ('my_file.py:mine', 3.0))
+    """
+    _check_partition(spec, f"--partition {spec}")
+    name, _, number = spec.rpartition(":")
+    return (name, float(number)) if name and _is_number(number) else (spec, None)
+
+
+def _check_partition(spec: str, where: str) -> None:
+    kind, colon, number = spec.partition(":")
+    if kind == "dirichlet" and not (_is_number(number) and 0 < float(number) < math.inf):
+        raise ConfigError(f"{where}: wanted dirichlet:ALPHA with a finite ALPHA above 0, as in dirichlet:0.5")
+    if kind in ("iid", "by_class") and colon:
+        raise ConfigError(f"{where}: {kind} takes no number; write {kind} alone")
+    name, _, number = spec.rpartition(":")
+    registry.check("partition", name if name and _is_number(number) else spec, where)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _registered(kind: str) -> Check:
+    return lambda value, where: registry.check(kind, value, where)
+
+
+def _within(wanted: str, accepts: Callable[[Any], bool]) -> Check:
+    def check_range(value: Any, where: str) -> None:
+        if not accepts(value):
+            raise ConfigError(f"{where}: wanted {wanted}")
+
+    return check_range
+
+
+def _check_device(value: str, where: str) -> None:
+    if value.split(":")[0] in ("cuda", "gpu", "mps", "xpu"):
+        raise ConfigError(f"{where}: GPU tensors are not supported yet; use --device cpu")
+    if value != "cpu":
+        raise ConfigError(f"{where}: no such device; wanted cpu")
+
+
+def _accept(value: Any, where: str) -> None:
+    """Accept every value of the right type."""
+
+
+def _names(kind: str) -> str:
+    return f"{', '.join(registry.BUILT_IN[kind])}, or file.py:attribute"
+
+
+def _about(flag: str, remark: str, check: Check = _accept, metavar: str = "") -> dict[str, Any]:
+    """Return what a field carries: its flag, its remark for --help, its check, and what --help calls its value."""
+    return {"flag": flag, "remark": remark, "check": check, "metavar": metavar}
+
+
+_COUNT = _within("a whole number of at least 1", lambda number: number >= 1)
+_SEED = _within("a whole number from 0 to 2^63 - 1", lambda number: 0 <= number < 2**63)
+_SHARE = _within("a number in [0, 1)", lambda number: 0 <= number < 1)
+_POSITIVE = _within("a finite number above 0", lambda number: 0 < number < math.inf)
+_NOT_NEGATIVE = _within("a finite number of at least 0", lambda number: 0 <= number < math.inf)
+
+
+@dataclass(frozen=True)
+class ProblemConfig:
+    """What is learnt, by which model, and who holds which data. Errors: ConfigError for a field that won't do."""
+
+    task: str = field(
+        default="digits", metadata=_about("--task", f"what is learnt: {_names('task')}", _registered("task"), "NAME")
+    )
+    model: str | None = field(
+        default=None,
+        metadata=_about("--model", f"{_names('model')}; by default the task's own", _registered("model"), "NAME"),
+    )
+    data: Path | None = field(
+        default=None, metadata=_about("--data", "folder of the data set's files; by default the task's own")
+    )
+    partition: str = field(
+        default="iid",
+        metadata=_about(
+            "--partition",
+            "who holds which samples: iid, by_class, dirichlet:ALPHA, or file.py:attribute",
+            _check_partition,
+            "KIND",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        _settle(self)
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """How the workers learn together. Errors: ConfigError for a field that won't do."""
+
+    algorithm: str = field(
+        default="signum",
+        metadata=_about("--algorithm", f"the method: {_names('algorithm')}", _registered("algorithm"), "NAME"),
+    )
+    lr: float | None = field(
+        default=None, metadata=_about("--lr", "learning rate, above 0; by default the algorithm's own", _POSITIVE)
+    )
+    momentum: float = field(
+        default=0.9, metadata=_about("--momentum", "share of the old momentum that a step keeps, in [0, 1)", _SHARE)
+    )
+    nesterov: bool = field(default=False, metadata=_about("--nesterov", "Nesterov's momentum, for sgd only"))
+    weight_decay: float = field(
+        default=0.0,
+        metadata=_about(
+            "--weight-decay", "each step shrinks the weights by lr times this share, at least 0", _NOT_NEGATIVE
+        ),
+    )
+    vote: str = field(
+        default="server",
+        metadata=_about("--vote", f"who counts the ballots: {_names('vote')}", _registered("vote"), "NAME"),
+    )
+    tie: Literal["coin", "plus", "abstain"] = field(
+        default="coin", metadata=_about("--tie", "as many + as -: a coin shared by all ranks, always +, or no step")
+    )
+    zero: Literal["coin", "plus"] = field(
+        default="coin",
+        metadata=_about("--zero", "vote of a worker whose momentum is 0: a coin of its own, or always +"),
+    )
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        if self.nesterov and self.algorithm in registry.BUILT_IN["algorithm"] and self.algorithm != "sgd":
+            raise ConfigError(f"--nesterov: {self.algorithm} has no Nesterov form; use it with --algorithm sgd")
+        if self.nesterov and self.momentum == 0:
+            raise ConfigError("--nesterov: needs a --momentum above 0, as in --momentum 0.9")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long, on what and to where. Errors: ConfigError for a field that won't do."""
+
+    epochs: int = field(default=30, metadata=_about("--epochs", "passes over the data", _COUNT))
+    steps: int | None = field(
+        default=None, metadata=_about("--steps", "stop after so many steps, whatever --epochs says", _COUNT)
+    )
+    batch_size: int = field(default=16, metadata=_about("--batch-size", "samples a worker and step", _COUNT))
+    seed: int = field(default=0, metadata=_about("--seed", "same seed and number of ranks: same bits", _SEED))
+    device: str = field(
+        default="cpu", metadata=_about("--device", "where tensors live; only cpu so far", _check_device, "NAME")
+    )
+    simulate: int | None = field(
+        default=None, metadata=_about("--simulate", "so many ranks inside one process, without MPI", _COUNT)
+    )
+    output: Path | None = field(
+        default=None, metadata=_about("--output", "folder for the results; by default nothing is written")
+    )
+    overwrite: bool = field(
+        default=False, metadata=_about("--overwrite", "replace the results of an earlier run in --output")
+    )
+
+    def __post_init__(self) -> None:
+        _settle(self)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of one run; `Config()` holds the defaults."""
+
+    problem: ProblemConfig = field(default_factory=ProblemConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+
+SECTIONS: dict[str, type[ProblemConfig] | type[AlgorithmConfig] | type[RunConfig]] = {
+    "problem": ProblemConfig,
+    "algorithm": AlgorithmConfig,
+    "run": RunConfig,
+}
+SECTION_OF = {entry.name: section for section, kind in SECTIONS.items() for entry in fields(kind)}
+FIELDS: dict[str, Field[Any]] = {entry.name: entry for kind in SECTIONS.values() for entry in fields(kind)}
+
+
+# Values: one check for flags, TOML and constructors
+
+
+def _settle(section: Any) -> None:
+    """Check each field of a section under construction, and convert int to float and str to Path where wanted."""
+    for entry in fields(section):
+        value = getattr(section, entry.name)
+        object.__setattr__(section, entry.name, checked(entry, value, f"{entry.name}={value!r}"))
+
+
+def checked(entry: Field[Any], value: Any, where: str) -> Any:
+    """Return the value as the field's type, after its check; the ConfigError begins with `where` it came from."""
+    kind, optional = kind_of(entry)
+    if value is None and optional:
+        return None
+    converted = _CONVERT[kind](value, where) if kind in _CONVERT else _one_of(get_args(kind), value, where)
+    entry.metadata["check"](converted, where)
+    return converted
+
+
+def kind_of(entry: Field[Any]) -> tuple[Any, bool]:
+    """Return the type of a field without its None, and whether it had one."""
+    alternatives = get_args(entry.type)
+    if type(None) not in alternatives:
+        return entry.type, False
+    return alternatives[0], True
+
+
+def _one_of(choices: tuple[str, ...], value: Any, where: str) -> str:
+    if value not in choices:
+        raise ConfigError(
+            f"{where}: no such choice{registry.nearest(str(value), choices)}; wanted {' or '.join(choices)}"
+        )
+    return str(value)
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ConfigError(f"{where}: wanted a whole number")
+    return int(value)
+
+
+def _real(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{where}: wanted a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigError(f"{where}: wanted a number that fits into 64 bits") from None
+
+
+def _truth(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}: wanted true or false")
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}: wanted text")
+    if not value or "\0" in value or value != value.encode(errors="ignore").decode():
+        raise ConfigError(f"{where}: wanted text that is not empty, in UTF-8")
+    return value
+
+
+def as_path(value: Any, where: str) -> Path:
+    """Return text as a path, with ~ expanded; ConfigError for what can't be one."""
+    return Path(os.path.expanduser(_text(str(value) if isinstance(value, Path) else value, where)))
+
+
+_CONVERT: dict[Any, Callable[[Any, str], Any]] = {
+    int: _whole,
+    float: _real,
+    bool: _truth,
+    str: _text,
+    Path: as_path,
+}

@@ -1,0 +1,137 @@
+"""What a run shows and writes: progress, metrics.jsonl, summary.json and the closing table; rank 0 alone does it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from .errors import ConfigError
+
+Metrics = dict[str, Any]
+
+
+class Tracker:
+    """Shows and writes nothing: what all ranks but the first have."""
+
+    def begin(self, epochs: int, steps: int) -> None:
+        """Training starts: so many epochs of so many steps."""
+
+    def step(self) -> None:
+        """A step is done."""
+
+    def epoch(self, metrics: Metrics) -> None:
+        """An epoch is done and evaluated."""
+
+    def end(self, summary: Metrics) -> None:
+        """The run is done."""
+
+
+class Console(Tracker):
+    """Prints a bar on a terminal, a line an epoch elsewhere, and the table at the end; writes into `folder` if given.
+
+    Args:
+        folder: receives config.toml, metrics.jsonl (a line an epoch) and summary.json; made if missing.
+        config: the text of config.toml.
+        overwrite: whether a folder that holds a run already may be written into.
+        stream: where to print; its being a terminal decides about the bar.
+
+    Raises:
+        ConfigError: the folder holds a run, or can't be written.
+    """
+
+    def __init__(
+        self, folder: Path | None, config: str = "", overwrite: bool = False, stream: TextIO | None = None
+    ) -> None:
+        self.folder, self.stream = folder, stream or sys.stdout
+        self._bar: Any = None
+        self._epochs = 0
+        if folder is None:
+            return
+        if (folder / "summary.json").exists() and not overwrite:
+            raise ConfigError(f"--output {folder} holds a finished run: give another folder, or --overwrite")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "summary.json").unlink(missing_ok=True)
+            (folder / "config.toml").write_text(config)
+            (folder / "metrics.jsonl").write_text("")
+        except OSError as error:
+            raise ConfigError(f"--output {folder} can't be written: {error}") from error
+
+    def begin(self, epochs: int, steps: int) -> None:
+        """Open the bar where there is a terminal."""
+        self._epochs = epochs
+        if self.stream.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=epochs * steps, unit="step", file=self.stream, leave=False)
+
+    def step(self) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def epoch(self, metrics: Metrics) -> None:
+        """Print or show the metrics, and append them to metrics.jsonl."""
+        shown = f"loss {metrics['train_loss']:.4f}  test loss {metrics['test_loss']:.4f}  accuracy {metrics['test_accuracy']:.4f}"
+        if self._bar is not None:
+            self._bar.set_postfix_str(shown)
+        else:
+            width = len(str(self._epochs))
+            line = f"epoch {metrics['epoch']:{width}d}/{self._epochs}  step {metrics['step']:5d}  {shown}"
+            print(f"{line}  {metrics['seconds']:6.1f} s", file=self.stream, flush=True)
+        if self.folder is not None:
+            with (self.folder / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(metrics) + "\n")
+
+    def end(self, summary: Metrics) -> None:
+        """Close the bar, print the table, write summary.json: its being there says that the run is done."""
+        if self._bar is not None:
+            self._bar.close()
+        print(table(summary), file=self.stream, flush=True)
+        if self.folder is not None:
+            partial = self.folder / "summary.json.part"
+            partial.write_text(json.dumps(summary, indent=2) + "\n")
+            partial.replace(self.folder / "summary.json")
+
+
+def table(summary: Metrics) -> str:
+    """The closing table of a run, as text."""
+    seconds = summary["seconds_by_phase"]
+    where = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
+    steps = max(summary["steps"], 1)
+    sent, dense = summary["bytes_sent"], summary["bytes_sent_float32"]
+    ratio = f", {dense / sent:.1f} times as much" if sent else ""
+    rows = [
+        (
+            "task",
+            f"{summary['task']}, {summary['model']}, {summary['parameters']:,} parameters, partition {summary['partition']}",
+        ),
+        ("algorithm", f"{summary['algorithm']}, {summary['ranks']} ranks, lr {summary['lr']:g}"),
+        ("test accuracy", f"{summary['test_accuracy']:.4f}"),
+        ("test loss", f"{summary['test_loss']:.4f}"),
+        ("steps", f"{summary['steps']} in {summary['epochs']} epochs"),
+        ("seconds", f"{summary['seconds']:.2f} ({1e3 * summary['seconds'] / steps:.2f} ms a step)"),
+        ("  by phase", where),
+        ("bytes sent", f"{_bytes(sent)} by a worker, {_bytes(sent / steps)} a step"),
+        ("  as float32", f"{_bytes(dense)}{ratio}"),
+        ("  busiest rank", _bytes(summary["bytes_sent_most"])),
+        ("checksum", f"{summary['checksum']}, the same on all ranks"),
+    ]
+    if summary["agreement"] is not None:
+        rows.insert(-1, ("agreement", f"{100 * summary['agreement']:.1f} % of a worker's signs are the majority's"))
+    if summary["not_finite"]:
+        rows.insert(-1, ("not finite", f"{summary['not_finite']} gradients; their workers abstained"))
+    return "\n".join(f"{name:<15} {value}" for name, value in rows)
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes with a decimal unit.
+
+    >>> _bytes(9960), _bytes(12)
+    ('9.96 kB', '12 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -1,0 +1,109 @@
+"""The command line: `mpirun -n 16 python -m mpisign.train`, or `python -m mpisign.train --simulate 16`."""
+
+import io
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from . import environment
+from .config import Config
+from .errors import ConfigError, MpisignError
+from .options import parse, to_toml
+
+if TYPE_CHECKING:
+    from .comm import Comm
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one training job as one of its ranks; return the exit code: 0, or 2 for a mistake of the user's.
+
+    Under mpirun every rank runs this. Rank 0 speaks for all.
+    """
+    launch = environment.launched()
+    speaks = launch.rank == 0
+    try:
+        with nullcontext() if speaks else redirect_stdout(io.StringIO()):  # --help once, not once a rank
+            config = parse(argv)
+        environment.limit_threads(launch)
+        if config.run.simulate is None:
+            return _under_mpi(config, launch)
+        if launch.size > 1:
+            raise ConfigError(
+                f"--simulate {config.run.simulate} runs all ranks in one process, but {launch.title} started "
+                f"{launch.size} processes: run it without mpirun"
+            )
+        return _simulated(config, config.run.simulate)
+    except MpisignError as error:
+        return _refuse(error, speaks)
+
+
+def _refuse(error: MpisignError, speaks: bool) -> int:
+    """Report what all ranks have found alike, once; return this rank's exit code."""
+    if not speaks:
+        return 0  # a launcher ends the job at the first rank with another code, perhaps before rank 0 has spoken
+    print(f"mpisign.train: {error}", file=sys.stderr, flush=True)
+    return 2
+
+
+def _under_mpi(config: Config, launch: environment.Launch) -> int:
+    from .comm import MPIComm
+    from .comm.guard import guard
+
+    comm = MPIComm()
+    environment.check_world(comm.size, launch)
+    guard(comm.rank, comm.size, comm.abort)
+    if comm.rank == 0:
+        for problem in environment.problems(launch):
+            print(f"mpisign.train: {problem}", file=sys.stderr)
+        if comm.size == 1:
+            print("1 rank, nobody to vote with: for more, mpirun -n 16 python -m mpisign.train, or --simulate 16")
+    try:
+        run(comm, config)
+    except MpisignError as error:
+        if not error.everywhere:
+            raise  # the guard ends the other ranks
+        return _refuse(error, comm.rank == 0)
+    return 0
+
+
+def _simulated(config: Config, ranks: int) -> int:
+    import torch
+
+    from .comm import simulate
+
+    torch.set_num_threads(1)
+    simulate(ranks, run, config)
+    return 0
+
+
+def run(comm: "Comm", config: Config) -> dict[str, Any]:
+    """Train on all ranks together, show and write what comes of it, and return the figures."""
+    from . import kernels
+    from .tracking import Console, Tracker
+    from .training import train
+
+    if getattr(comm, "local_rank", comm.rank) == 0:
+        kernels.warm_up()  # alone: the others then find Numba's cache filled
+    tracker, problem = Tracker(), None
+    if comm.rank == 0:
+        try:
+            tracker = Console(config.run.output, to_toml(config), config.run.overwrite)
+        except MpisignError as error:
+            problem = error
+    comm.raise_together(problem)
+    kernels.warm_up()
+    summary, model = train(comm, config, tracker)
+    if comm.rank == 0 and config.run.output is not None:
+        from safetensors.torch import save_file
+
+        save_file(
+            {name: tensor.contiguous() for name, tensor in model.state_dict().items()},
+            config.run.output / "model.safetensors",
+        )
+    tracker.end(summary)
+    return summary
+
+
+if __name__ == "__main__":
+    sys.exit(main())

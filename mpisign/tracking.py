@@ -27,22 +27,28 @@ class Tracker:
 
 
 class Console(Tracker):
-    """Prints a bar on a terminal, a line an epoch elsewhere, and the table at the end; writes into `folder` if given.
+    """Shows a bar or prints a line an epoch, and prints the table at the end; writes into `folder` if given.
 
     Args:
         folder: receives config.toml, metrics.jsonl (a line an epoch) and summary.json; made if missing.
         config: the text of config.toml.
         overwrite: whether a folder that holds a run already may be written into.
-        stream: where to print; its being a terminal decides about the bar.
+        bar: whether to show a bar, for a terminal, instead of a line an epoch.
+        stream: where to print.
 
     Raises:
         ConfigError: the folder holds a run, or can't be written.
     """
 
     def __init__(
-        self, folder: Path | None, config: str = "", overwrite: bool = False, stream: TextIO | None = None
+        self,
+        folder: Path | None = None,
+        config: str = "",
+        overwrite: bool = False,
+        bar: bool = False,
+        stream: TextIO | None = None,
     ) -> None:
-        self.folder, self.stream = folder, stream or sys.stdout
+        self.folder, self._wants_bar, self.stream = folder, bar, stream or sys.stdout
         self._bar: Any = None
         self._epochs = 0
         if folder is None:
@@ -58,9 +64,9 @@ class Console(Tracker):
             raise ConfigError(f"--output {folder} can't be written: {error}") from error
 
     def begin(self, epochs: int, steps: int) -> None:
-        """Open the bar where there is a terminal."""
+        """Open the bar."""
         self._epochs = epochs
-        if self.stream.isatty():
+        if self._wants_bar:
             from tqdm import tqdm
 
             self._bar = tqdm(total=epochs * steps, unit="step", file=self.stream, leave=False)

@@ -88,7 +88,9 @@ def run(comm: "Comm", config: Config) -> dict[str, Any]:
     tracker, problem = Tracker(), None
     if comm.rank == 0:
         try:
-            tracker = Console(config.run.output, to_toml(config), config.run.overwrite)
+            # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
+            bar = sys.stdout.isatty() and environment.launched().launcher == "none"
+            tracker = Console(config.run.output, to_toml(config), config.run.overwrite, bar)
         except MpisignError as error:
             problem = error
     comm.raise_together(problem)

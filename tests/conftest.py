@@ -2,10 +2,13 @@
 
 import faulthandler
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,17 +30,58 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def global_chance_is_untouched() -> Iterator[None]:
-    """No test, and nothing that it calls, may draw from the global generators."""
-    if "torch" not in sys.modules:
-        yield
-        return
+    """Nothing that the test calls may draw from torch's global generator, or seed it."""
     import torch
 
     before = torch.get_rng_state().clone()
     yield
     assert torch.equal(before, torch.get_rng_state()), "torch's global generator was used or seeded"
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `mpirun -n ranks python …` with the mpirun of this Python's MPI, in a process group of its own."""
+    found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if found is None:
+        pytest.skip("no mpirun beside this Python or in PATH")
+
+    def run(
+        ranks: int, *arguments: object, seconds: float = 100, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [found, "-n", str(ranks), sys.executable, *map(str, arguments)]
+        with subprocess.Popen(
+            command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env={**clean_environment(), **environment},
+        ) as process:  # fmt: skip
+            try:
+                out, err = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                out, err = process.communicate()
+                pytest.fail(f"{command} did not end in {seconds} s\n{out[-2000:]}\n{err[-2000:]}")
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    run.path = found  # type: ignore[attr-defined]
+    return run
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what its own launcher, if any, has put there."""
+    launcher = ("PMI_", "PMIX_", "OMPI_COMM_", "MPI_LOCAL", "HYDRA_", "SLURM_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(launcher)}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Under mpirun rank 0 alone reports."""
+    if _under_mpirun(config):
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.rank:
+            reporter = config.pluginmanager.getplugin("terminalreporter")
+            config.pluginmanager.unregister(reporter)
 
 
 def _under_mpirun(config: pytest.Config) -> bool:
@@ -53,13 +97,16 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
     world = MPI.COMM_WORLD
 
-    def give_up(reason: str) -> None:
-        print(f"\nrank {world.rank} of {world.size}: {item.nodeid}: {reason}", file=sys.stderr, flush=True)
-        world.Abort(3)
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+
+    def give_up(reason: str, dump: Callable[[], None]) -> None:
+        with capture.global_and_fixture_disabled():
+            dump()
+            print(f"\nrank {world.rank} of {world.size}: {item.nodeid}: {reason}", file=sys.stderr, flush=True)
+            world.Abort(3)
 
     def out_of_time() -> None:
-        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
-        give_up(f"no end after {MPI_DEADLINE:g} s")
+        give_up(f"no end after {MPI_DEADLINE:g} s", faulthandler.dump_traceback)
 
     watchdog = threading.Timer(MPI_DEADLINE, out_of_time)
     watchdog.daemon = True
@@ -68,12 +115,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return (yield)
     except BaseException as error:
         if not isinstance(error, pytest.skip.Exception):
-            import traceback
-
-            capture = item.config.pluginmanager.getplugin("capturemanager")
-            with capture.global_and_fixture_disabled():
-                traceback.print_exc()
-                give_up(f"{type(error).__name__}: {error}")
+            give_up(f"{type(error).__name__}: {error}", traceback.print_exc)
         raise
     finally:
         watchdog.cancel()

@@ -170,8 +170,9 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
             self._fingerprint(),
             DisagreementError(
                 f"rank {self.comm.rank}: ranks have different parameters (number, order, shapes, dtypes, strides) or "
-                f"hyperparameters; this rank has {len(self.parameters)} parameters, "
-                f"{sum(p.numel() for p in self.parameters)} coordinates, {self}. Build the same model on every rank"
+                f"hyperparameters; this rank has {len(self.parameters)} parameters with "
+                f"{sum(p.numel() for p in self.parameters)} coordinates and {self.defaults}. "
+                f"Build the same model, and the same optimizer, on every rank"
             ),
         )
         with torch.no_grad():

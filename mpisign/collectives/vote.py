@@ -20,6 +20,9 @@ class Vote(abc.ABC):
         tie: what a coordinate gets whose voters are even (`Verdict`).
         seed: names the stream of coins for ties.
         watch: receives the seconds of the phases "communicate" and "vote".
+
+    Attributes:
+        coins: the key of the coins for ties; step t tosses those of `kernels.stream(coins, t)`.
     """
 
     def __init__(
@@ -33,12 +36,12 @@ class Vote(abc.ABC):
         self.comm, self.layout, self.tie = comm, layout, tie
         self.watch = watch or Stopwatch()
         self.verdict = kernels.Verdict(layout, tie)
-        self._coins = seeding.key(seed, seeding.SHARED, "ties")
+        self.coins = seeding.key(seed, seeding.SHARED, "ties")
 
     def __call__(self, ballot: Tensor, step: int) -> kernels.Verdict:
         """Return the verdict on the ranks' ballots, each uint64[layout.message]; it is valid until the next call."""
         with self.watch("communicate"):
-            self._decide(ballot, kernels.stream(self._coins, step))
+            self._decide(ballot, kernels.stream(self.coins, step))
         return self.verdict
 
     @abc.abstractmethod

@@ -17,6 +17,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from .mpi import MPIComm
+    except EnvironmentProblem:
+        raise
     except (ImportError, RuntimeError) as error:
         raise EnvironmentProblem(
             f"no MPI library could be loaded ({error}): install one with pip install 'mpisign[mpich]' or "

@@ -23,6 +23,11 @@ _BCAST, _GATHER, _ALLTOALL, _POST = range(4)
 _COLLECT = 1024  # collects are numbered, so that a fast sender's next ballot is not taken for a slow one's present one
 
 
+def verb_of(tag: int) -> str:
+    """Return the verb that sends messages with this tag."""
+    return "collect" if tag >= _COLLECT else ("bcast", "gather", "alltoall", "post")[min(tag, _POST)]
+
+
 @dataclass
 class Traffic:
     """What a rank has sent and received through a communicator, in bytes of payload and messages, and the time it took.

@@ -30,8 +30,8 @@ _LONG_NAP = 1e-3
 class MPIComm(Comm):
     """Ranks of an mpi4py communicator, on a duplicate of it, so that messages never meet the user's.
 
-    Where this node has more ranks than cores, every wait polls and sleeps, and collectives are made of messages: an MPI
-    that spins while it waits would take the processor from the ranks that compute. Elsewhere MPI's own calls are used.
+    Where a node has more ranks than cores, every wait polls and sleeps, and collectives are made of messages: an MPI that
+    spins while it waits would take the processor from the ranks that compute. Elsewhere MPI's own calls are used.
 
     Args:
         comm: an mpi4py intracommunicator, COMM_WORLD by default. All its ranks must construct together.
@@ -43,8 +43,10 @@ class MPIComm(Comm):
         super().__init__(self._mpi.Get_rank(), self._mpi.Get_size())
         node: Any = self._mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
-        self.patient = self.local_size > _cores_of(node) if patient is None else patient
+        crowded = self.local_size > _cores_of(node) if patient is None else patient
         node.Free()
+        # on all nodes or on none: it decides which messages a collective is made of
+        self.patient = bool(self._mpi.allreduce(int(crowded), MPI.MAX))
 
     def abort(self, code: int) -> None:
         """End the processes of all ranks of the job, at once."""

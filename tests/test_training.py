@@ -1,0 +1,167 @@
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mpisign import simulate
+from mpisign.comm import Comm
+from mpisign.config import AlgorithmConfig, Config, ProblemConfig, RunConfig
+from mpisign.errors import ConfigError, DataError
+from mpisign.tracking import Tracker, table
+from mpisign.training import train
+
+pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
+
+
+def configured(**settings: object) -> Config:
+    """A short run on digits; each setting finds its section."""
+    sections = {"problem": ProblemConfig, "algorithm": AlgorithmConfig, "run": RunConfig}
+    settings = {"epochs": 1, "steps": 4} | settings
+    return Config(
+        **{
+            name: kind(**{key: value for key, value in settings.items() if key in kind.__dataclass_fields__})
+            for name, kind in sections.items()
+        }
+    )
+
+
+def summaries(size: int, config: Config) -> list[dict]:
+    return [summary for summary, _ in simulate(size, lambda comm: train(comm, config, Tracker()))]
+
+
+def test_sixteen_workers_learn_digits() -> None:
+    summary = summaries(16, configured(epochs=20, steps=None, lr=0.002))[0]
+    assert summary["test_accuracy"] >= 0.94
+    assert summary["ranks"] == 16
+    assert 0.5 < summary["agreement"] < 1
+
+
+@pytest.mark.parametrize("algorithm", ["signum", "signsgd", "sgd"])
+def test_all_ranks_report_the_same(algorithm: str) -> None:
+    first, *others = summaries(4, configured(algorithm=algorithm))
+    shared = ("test_accuracy", "test_loss", "checksum", "steps", "bytes_sent", "bytes_sent_most", "agreement")
+    assert all(first[name] == other[name] for other in others for name in shared)
+
+
+def test_uneven_data_end_without_a_deadlock() -> None:
+    class Few(Tracker):
+        pass
+
+    def body(comm: Comm) -> tuple[int, float]:
+        summary, _ = train(comm, configured(task="few_samples:Few", epochs=2, steps=None, batch_size=10), Few())
+        return summary["steps"], summary["test_accuracy"]
+
+    sys.modules["few_samples"] = module = type(sys)("few_samples")
+    from mpisign.tasks.base import Dataset
+    from mpisign.tasks.digits import Digits
+
+    class FewSamples(Digits):
+        def read(self, folder):
+            data = super().read(folder)
+            return Dataset(data.x_train[:145], data.y_train[:145], data.x_test[:2], data.y_test[:2], 10)
+
+    module.Few = FewSamples
+    try:
+        # shares of 49, 48, 48 samples: five batches of 10, the last of 9 or 8; 2 test samples on 3 ranks
+        assert {steps for steps, _ in simulate(3, body)} == {10}
+        # 145 over 14 in batches of 10: ten workers of 11 or 10 have two batches or one; some abstain
+        assert {steps for steps, _ in simulate(14, body)} == {4}
+    finally:
+        del sys.modules["few_samples"]
+
+
+def test_steps_stop_a_run_whatever_epochs_says() -> None:
+    assert summaries(2, configured(epochs=1, steps=100))[0]["steps"] == 100
+    assert summaries(2, configured(epochs=50, steps=3))[0]["steps"] == 3
+
+
+def test_the_seed_decides_and_the_number_of_ranks_too() -> None:
+    def checksums(size: int, seed: int) -> str:
+        return summaries(size, configured(seed=seed))[0]["checksum"]
+
+    assert checksums(2, 0) == checksums(2, 0)
+    assert len({checksums(2, 0), checksums(2, 1), checksums(3, 0)}) == 3
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"algorithm": "signsgd", "momentum": 0.5}, "--momentum 0.5: signsgd has no such setting"),
+        ({"algorithm": "sgd", "tie": "plus"}, "--tie plus: sgd has no such setting"),
+        ({"algorithm": "sgd", "zero": "plus"}, "--zero plus: sgd has no such setting"),
+        ({"algorithm": "json:dumps"}, "is no DistributedOptimizer"),
+        ({"algorithm": "json:nothing"}, "json has no nothing"),
+        ({"algorithm": "no_such_module:X"}, "can't import no_such_module|no_such_module"),
+        ({"model": "vgg11"}, "vgg11"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        summaries(2, configured(**settings))
+
+
+def test_missing_data_are_reported_on_all_ranks() -> None:
+    def body(comm: Comm) -> str:
+        try:
+            train(comm, configured(task="mnist", data=Path("nowhere")), Tracker())
+        except DataError as error:
+            return str(error)
+        return ""
+
+    messages = simulate(3, body)
+    assert len(set(messages)) == 1
+    assert "nowhere" in messages[0]
+
+
+def test_a_task_that_breaks_while_reading_is_reported_on_all_ranks(monkeypatch) -> None:
+    from mpisign.tasks.digits import Digits
+
+    monkeypatch.setattr(Digits, "read", lambda self, folder: 1 / 0)
+    with pytest.raises(DataError, match="ZeroDivisionError: division by zero"):
+        summaries(3, configured())
+
+
+def test_dropout_draws_from_each_ranks_own_stream(monkeypatch) -> None:
+    from mpisign.tasks import models
+
+    seen: dict[int, list[torch.Tensor]] = {}
+
+    class Noisy(torch.nn.Sequential):
+        def forward(self, x):
+            if self.training:
+                seen.setdefault(len(seen) % 2, []).append(torch.rand(3))
+            return super().forward(x)
+
+    plain = models.mlp
+    monkeypatch.setattr(models, "mlp", lambda shape, classes: Noisy(plain(shape, classes)))
+    simulate(2, lambda comm: train(comm, configured(steps=1), Tracker()))
+    draws = [draw for several in seen.values() for draw in several]
+    assert len(draws) == 2
+    assert not torch.equal(draws[0], draws[1])
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+def test_mnist_by_vote_comes_within_a_point_of_sgd(shared_data: Path) -> None:
+    base = configured(task="mnist", data=shared_data / "mnist.npz", epochs=2, steps=None, batch_size=32)
+    voted = summaries(16, base)[0]
+    dense = summaries(16, replace(base, algorithm=AlgorithmConfig(algorithm="sgd", lr=0.1)))[0]
+    assert voted["parameters"] == 79_510
+    assert voted["test_accuracy"] >= 0.95
+    assert dense["test_accuracy"] - voted["test_accuracy"] <= 0.01
+    assert voted["bytes_sent_float32"] / voted["bytes_sent"] >= 31.5
+
+
+def test_the_table_names_every_figure() -> None:
+    summary = summaries(3, configured())[0]
+    text = table(summary)
+    for word in ("test accuracy", "test loss", "steps", "seconds", "gradient", "pack", "communicate", "vote", "apply"):
+        assert word in text
+    for word in ("bytes sent", "as float32", "agreement", summary["checksum"]):
+        assert word in text
+    assert not any(np.isnan(value) for value in summary["seconds_by_phase"].values())
+    assert json.loads(json.dumps(summary)) == summary

@@ -93,7 +93,7 @@ def test_importing_the_package_does_no_work() -> None:
 
 
 def test_a_training_rank_imports_only_what_it_uses() -> None:
-    heavy = "{'sklearn', 'matplotlib', 'torchvision', 'pandas', 'pytest'}"
+    heavy = "{'sklearn', 'matplotlib', 'torchvision', 'pandas', 'pytest', 'torch._dynamo', 'sympy'}"
     program = (
         "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
         f"sys.exit(', '.join({heavy} & set(sys.modules)) or None)"

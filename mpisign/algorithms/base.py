@@ -2,6 +2,7 @@
 
 import abc
 import hashlib
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterable
@@ -33,6 +34,14 @@ class Report:
     finite: bool = True
 
 
+def _unwrapped(method: Any) -> Any:
+    """torch's own method without the wrapper that imports torch._dynamo: that takes as long as importing torch itself."""
+    return inspect.unwrap(method)
+
+
+_add_param_group = _unwrapped(torch.optim.Optimizer.add_param_group)
+
+
 class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     """Base of all algorithms; a subclass writes `update`, and `prepare` for what depends on the parameters.
 
@@ -55,6 +64,8 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     """
 
     default_lr: ClassVar[float]
+
+    zero_grad = _unwrapped(torch.optim.Optimizer.zero_grad)
 
     def __init__(self, params: Params, defaults: dict[str, Any], comm: Any = None) -> None:
         self.comm = as_comm(comm)
@@ -126,11 +137,11 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; after construction this is collective, like the construction itself."""
         if not self._ready:
-            super().add_param_group(param_group)
+            _add_param_group(self, param_group)
             return
         problem: MpisignError | None = None
         try:
-            super().add_param_group(param_group)
+            _add_param_group(self, param_group)
             self._check()
         except Exception as error:
             problem = error if isinstance(error, MpisignError) else ParameterError(str(error))

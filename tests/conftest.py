@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from launching import clean_environment
 
 # before torch is imported: several ranks share the cores
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -65,12 +66,6 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     run.path = found  # type: ignore[attr-defined]
     return run
-
-
-def clean_environment() -> dict[str, str]:
-    """This process's environment without what its own launcher, if any, has put there."""
-    launcher = ("PMI_", "PMIX_", "OMPI_COMM_", "MPI_LOCAL", "HYDRA_", "SLURM_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(launcher)}
 
 
 @pytest.hookimpl(trylast=True)

@@ -15,7 +15,8 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("line", CASES)
 def test_a_rank_that_fails_alone_ends_the_run(line: str, mpirun, tmp_path: Path) -> None:
-    shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
+    for name in ("conftest.py", "launching.py"):
+        shutil.copy(Path(__file__).parent / name, tmp_path)
     (tmp_path / "test_inner.py").write_text(
         f"import time\nimport pytest\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\n\n\n"
         f"@pytest.mark.mpi\ndef test_inner():\n    {line}\n    comm.Barrier() if comm.rank != 2 else None\n"

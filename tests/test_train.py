@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment
+from launching import clean_environment
 
 from mpisign.train import main
 

@@ -2,6 +2,7 @@
 
 from .mean import Mean
 from .server import ServerVote
+from .sharded import ShardedVote
 from .vote import Vote
 
-__all__ = ["Mean", "ServerVote", "Vote"]
+__all__ = ["Mean", "ServerVote", "ShardedVote", "Vote"]

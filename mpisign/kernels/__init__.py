@@ -171,13 +171,14 @@ class Tally:
             self.voters,
             rule,
             key,
+            self.layout.offset,
             verdict.words,
             verdict.ties,
         )
 
 
 def descend(parameters: Sequence[Tensor | None], verdict: Verdict, steps: Floats, decays: Floats) -> None:
-    """X ← decay·x − step·verdict in one pass, in place; what is None or was voted on by nobody stays as it is.
+    """x ← decay·x − step·verdict in one pass, in place; what is None or was voted on by nobody stays as it is.
 
     Args:
         parameters: P tensors float32[numel].

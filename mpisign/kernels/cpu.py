@@ -60,7 +60,7 @@ def _signs64(_typing: Any, gradient: Any) -> Any:
 
 @intrinsic
 def _momentum64(_typing: Any, momentum: Any, gradient: Any, beta: Any, gamma: Any) -> Any:
-    """V ← βv + γg for 64 floats, where g is finite -> words of v: negative, zero; and of g: not finite."""
+    """v ← βv + γg for 64 floats, where g is finite -> words of v: negative, zero; and of g: not finite."""
 
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         old, gradient = _load(builder, args[0]), _load(builder, args[1])
@@ -77,7 +77,7 @@ def _momentum64(_typing: Any, momentum: Any, gradient: Any, beta: Any, gamma: An
 
 @intrinsic
 def _descend64(_typing: Any, parameter: Any, negative: Any, tied: Any, step: Any, decay: Any) -> Any:
-    """X ← decay·x − step·(1 − 2·negative), and decay·x where tied, for 64 floats."""
+    """x ← decay·x − step·(1 − 2·negative), and decay·x where tied, for 64 floats."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         address, negative, tied, step, decay = args
@@ -137,7 +137,7 @@ def coin(key: int, counter: int) -> int:
 
 @_compile
 def momentum_signs(gradients, momentum, numels, starts, betas, gammas, coins, key, words):  # type: ignore
-    """V ← βv + γg and the ballot of v, in one pass; returns the number of words with a coordinate of g not finite.
+    """v ← βv + γg and the ballot of v, in one pass; returns the number of words with a coordinate of g not finite.
 
     `momentum` is the address of float32[64·len(words)], or 0 for the ballot of g itself.
     """
@@ -182,7 +182,7 @@ def momentum_signs(gradients, momentum, numels, starts, betas, gammas, coins, ke
 
 @_compile
 def descend(parameters, numels, starts, words, ties, steps, decays):  # type: ignore
-    """X ← decay·x − step·sign, where sign is +1 for a bit 0, −1 for a bit 1, and 0 for a tie; `ties` may be empty."""
+    """x ← decay·x − step·sign, where sign is +1 for a bit 0, −1 for a bit 1, and 0 for a tie; `ties` may be empty."""
     for p in range(len(numels)):
         start, full, parameter = starts[p], numels[p] >> 6, parameters[p]
         step, decay = steps[p], decays[p]
@@ -316,8 +316,11 @@ def _compare8(_typing: Any, planes: Any, stride: Any, size: Any, number: Any, ab
 
 
 @_compile
-def majority(planes, numels, starts, voters, tie_rule, key, words, ties):  # type: ignore
-    """Bit 1 where more than half of a parameter's voters are negative; ties by rule 0 plus, 1 coin, 2 abstain."""
+def majority(planes, numels, starts, voters, tie_rule, key, offset, words, ties):  # type: ignore
+    """Bit 1 where more than half of a parameter's voters are negative; ties by rule: 0 plus, 1 coin, 2 abstain.
+
+    The first word tosses the coin number `offset`.
+    """
     above, equal = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
     count, width = planes.shape
     for p in range(len(numels)):
@@ -341,7 +344,7 @@ def majority(planes, numels, starts, voters, tie_rule, key, words, ties):  # typ
             if can_tie and tie_rule == 1:
                 for i in range(size):
                     if equal[i]:
-                        above[i] |= equal[i] & coin(key, first + i)
+                        above[i] |= equal[i] & coin(key, offset + first + i)
             words[first : first + size] = above[:size]
             if tie_rule == 2:
                 for i in range(size):

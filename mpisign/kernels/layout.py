@@ -18,9 +18,10 @@ class Layout:
         header: words of the header, ceil(P/64).
         message: header + words, the length of a ballot.
         coordinates: sum of the numels.
+        offset: where the first word stands in the whole, for a part of a layout; else 0.
     """
 
-    def __init__(self, numels: Sequence[int]) -> None:
+    def __init__(self, numels: Sequence[int], offset: int = 0) -> None:
         self.numels = np.array(numels, np.int64).reshape(-1)
         if (self.numels < 0).any():
             raise ValueError(f"numels must not be negative, got {list(numels)}")
@@ -30,6 +31,17 @@ class Layout:
         self.header = (len(self.numels) + 63) // 64
         self.message = self.header + self.words
         self.coordinates = int(self.numels.sum())
+        self.offset = offset
+
+    def part(self, start: int, stop: int) -> "Layout":
+        """Return the layout of the words start … stop−1: the same parameters, with those coordinates that stand there.
+
+        >>> Layout([130, 64]).part(2, 4).numels.tolist()
+        [2, 64]
+        """
+        first = np.clip(64 * (start - self.starts), 0, self.numels)
+        last = np.clip(64 * (stop - self.starts), 0, self.numels)
+        return Layout((last - first).tolist(), self.offset + start)
 
     def write_presence(self, present: npt.NDArray[np.bool_], header: npt.NDArray[np.uint64]) -> None:
         """Write bool[P] into the header's bits."""

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mpisign import Signum, kernels, simulate
+from mpisign.collectives import ServerVote, ShardedVote, Vote
+from mpisign.comm import Comm, Message
+
+
+def step_traffic(size: int, vote: type[Vote], numels: list[int], **settings: object) -> tuple[list[int], int]:
+    """Return the bytes that each rank sends in a step, and the most messages that one sends."""
+
+    def body(comm: Comm) -> tuple[int, int]:
+        optimizer = Signum([nn.Parameter(torch.zeros(n)) for n in numels], vote=vote, comm=comm, **settings)
+        for p in optimizer.parameters:
+            p.grad = torch.ones_like(p)
+        sent, messages = comm.traffic.sent, comm.traffic.messages
+        optimizer.step()
+        return comm.traffic.sent - sent, comm.traffic.messages - messages
+
+    traffic = simulate(size, body)
+    return [sent for sent, _ in traffic], max(messages for _, messages in traffic)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 16])
+def test_a_worker_of_the_server_sends_one_bit_a_coordinate(size: int) -> None:
+    numel = 100_000
+    (server, *workers), _ = step_traffic(size, ServerVote, [numel])
+    ballot = 8 * (1 + -(-numel // 64))
+    assert workers == [ballot] * (size - 1)
+    assert server == (size - 1) * (ballot + 8)
+    assert ballot <= 1.01 * numel / 8
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 16])
+def test_a_rank_of_the_sharded_vote_sends_two_bits_a_coordinate_whatever_the_ranks(size: int) -> None:
+    numel = 1_000_000
+    sent, _ = step_traffic(size, ShardedVote, [numel])
+    assert max(sent) <= 1.01 * 2 * numel / 8 * (size - 1) / size
+
+
+def test_abstaining_ties_cost_a_second_bit_downwards_only() -> None:
+    (plain, worker), _ = step_traffic(2, ServerVote, [6400], tie="coin")
+    (abstaining, same), _ = step_traffic(2, ServerVote, [6400], tie="abstain")
+    assert same == worker
+    assert abstaining - plain == 6400 // 8
+
+
+@pytest.mark.parametrize("vote", [ServerVote, ShardedVote])
+def test_two_hundred_tiny_tensors_are_one_message(vote: type[Vote]) -> None:
+    _, one = step_traffic(4, vote, [2000])
+    _, many = step_traffic(4, vote, [10] * 200)
+    assert many == one
+
+
+def test_what_is_counted_is_what_is_sent() -> None:
+    log: list[Message] = []
+
+    def body(comm: Comm) -> int:
+        p = nn.Parameter(torch.zeros(1000))
+        optimizer = Signum([p], comm=comm)
+        comm.barrier()
+        start = len(log), comm.traffic.sent
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+        return comm.traffic.sent - start[1] if comm.rank else start[0]
+
+    first, *sent = simulate(4, body, log=log)
+    ballots = [message for message in log[first:] if message.verb == "collect"]
+    assert sorted(message.source for message in ballots) == [1, 2, 3]
+    assert [message.nbytes for message in ballots] == sent
+
+
+def test_the_servers_memory_is_logarithmic_in_the_workers() -> None:
+    layout = kernels.Layout([64_000])
+    for workers in (1, 3, 15, 1000):
+        assert kernels.Tally(layout, workers).planes.nbytes == int(np.ceil(np.log2(workers + 1))) * 8 * layout.words
+
+
+@pytest.mark.parametrize("server", [0, 2])
+def test_any_rank_can_be_the_server(server: int) -> None:
+    def body(comm: Comm) -> list[int]:
+        layout = kernels.Layout([3])
+        ballot = torch.zeros(layout.message, dtype=torch.uint64)
+        one = np.ones(1, np.float32)
+        signs = torch.tensor([1.0, -1.0, -1.0 if comm.rank else 1.0])
+        kernels.sign_ballot(layout, [signs], None, one, one, "plus", 0, ballot)
+        return kernels.unpack(ServerVote(comm, layout, server=server)(ballot, 0), 0).tolist()
+
+    assert simulate(3, body) == [[1, -1, -1]] * 3

@@ -25,7 +25,7 @@ def _sequence(seed: int, rank: int, purpose: str) -> np.random.SeedSequence:
 def generator(seed: int, rank: int, purpose: str) -> np.random.Generator:
     """Return NumPy's generator of the stream (seed >= 0, rank or SHARED, purpose).
 
-    >>> generator(0, 1, "batches").integers(100) == generator(0, 1, "batches").integers(100)
+    >>> bool(generator(0, 1, "batches").integers(100) == generator(0, 1, "batches").integers(100))
     True
     """
     return np.random.Generator(np.random.PCG64(_sequence(seed, rank, purpose)))

@@ -9,6 +9,9 @@ from .errors import ConfigError
 
 Metrics = dict[str, Any]
 
+FILES = ("config.toml", "metrics.jsonl", "model.safetensors", "summary.json")
+"""What a run writes into its folder; summary.json last, so that its being there says that the run is done."""
+
 
 class Tracker:
     """Shows and writes nothing: what all ranks but the first have."""
@@ -30,7 +33,8 @@ class Console(Tracker):
     """Shows a bar or prints a line an epoch, and prints the table at the end; writes into `folder` if given.
 
     Args:
-        folder: receives config.toml, metrics.jsonl (a line an epoch) and summary.json; made if missing.
+        folder: receives config.toml, metrics.jsonl (a line an epoch) and summary.json; made if missing. train.py adds
+            model.safetensors.
         config: the text of config.toml.
         overwrite: whether a folder that holds a run already may be written into.
         bar: whether to show a bar, for a terminal, instead of a line an epoch.
@@ -53,11 +57,13 @@ class Console(Tracker):
         self._epochs = 0
         if folder is None:
             return
-        if (folder / "summary.json").exists() and not overwrite:
-            raise ConfigError(f"--output {folder} holds a finished run: give another folder, or --overwrite")
+        there = [name for name in FILES if (folder / name).exists()]
+        if there and not overwrite:
+            raise ConfigError(f"--output {folder} holds a run ({', '.join(there)}): give another folder, or --overwrite")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "summary.json").unlink(missing_ok=True)
+            for name in there:
+                (folder / name).unlink()
             (folder / "config.toml").write_text(config)
             (folder / "metrics.jsonl").write_text("")
         except OSError as error:

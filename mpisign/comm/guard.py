@@ -12,6 +12,7 @@ from types import TracebackType
 from ..errors import MpisignError
 
 _PATIENCE = 0.5  # seconds that other ranks leave to rank 0 to speak for all
+_FORWARDING = 0.3  # seconds for the launcher to pass the message on: it drops what it has not read when the job is aborted
 
 
 def guard(rank: int, size: int, abort: Callable[[int], None]) -> None:
@@ -31,6 +32,7 @@ def guard(rank: int, size: int, abort: Callable[[int], None]) -> None:
             time.sleep(_PATIENCE)
         sys.stdout.flush()
         print(message, file=sys.stderr, flush=True)
+        time.sleep(_FORWARDING)
         abort(code)
 
     def on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

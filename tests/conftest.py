@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,6 +99,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         with capture.global_and_fixture_disabled():
             dump()
             print(f"\nrank {world.rank} of {world.size}: {item.nodeid}: {reason}", file=sys.stderr, flush=True)
+            time.sleep(0.5)  # a launcher drops what it has not read when the job is aborted
             world.Abort(3)
 
     def out_of_time() -> None:

@@ -51,7 +51,8 @@ def test_results_are_not_overwritten_unasked(tmp_path: Path, capsys) -> None:
     assert main(arguments) == 0
     before = (tmp_path / "summary.json").read_text()
     assert main(arguments) == 2
-    assert "holds a run (config.toml, metrics.jsonl, model.safetensors, summary.json): give another folder, or --overwrite" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "holds a run (config.toml, metrics.jsonl, model.safetensors, summary.json): give another folder" in told
     assert (tmp_path / "summary.json").read_text() == before
     assert main([*arguments, "--overwrite"]) == 0
 

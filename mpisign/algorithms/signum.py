@@ -69,6 +69,7 @@ class Signum(DistributedOptimizer):
         self.vote = self._vote_type(self.comm, self.layout, self.tie, self.seed, self.watch)
         self._coins = seeding.key(self.seed, self.comm.rank, "zeros")
         self._direct = [p.dtype == torch.float32 and _is_dense(p) for p in parameters]
+        self._strides = [p.stride() for p in parameters]
         self._keep_momentum = any(group["momentum"] for group in self.param_groups)
         self._momentum = torch.zeros(64 * self.layout.words if self._keep_momentum else 0)
         for p, start, direct in zip(parameters, self.layout.starts, self._direct, strict=True):
@@ -97,10 +98,10 @@ class Signum(DistributedOptimizer):
             )
             finite = kernels.sign_ballot(self.layout, gradients, momentum, betas, gammas, self.zero, key, self.ballot)
         verdict = self.vote(self.ballot, self.steps_taken)
+        with self.watch("vote"):
+            differ, voted = kernels.disagreement(self.ballot, verdict)  # now, while both are in the cache
         with self.watch("apply"):
             self._descend(verdict)
-        with self.watch("vote"):
-            differ, voted = kernels.disagreement(self.ballot, verdict)
         return Report(verdict.voters, 1 - differ / voted if voted else float("nan"), finite)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -117,21 +118,14 @@ class Signum(DistributedOptimizer):
         if gradient is None:
             return None
         if self._direct[index]:
-            if gradient.dtype == torch.float32 and gradient.stride() == p.stride():
+            if gradient.dtype == torch.float32 and gradient.stride() == self._strides[index]:
                 return gradient
             return torch.empty_like(p).copy_(gradient)
         return gradient.to(torch.float32).contiguous()
 
     def _descend(self, verdict: kernels.Verdict) -> None:
         steps = self._each("lr")
-        decays = np.array(
-            [
-                1 - float(group["lr"]) * float(group["weight_decay"])
-                for group in self.param_groups
-                for _ in group["params"]
-            ],
-            np.float32,
-        )
+        decays = self._spread([1 - float(group["lr"]) * float(group["weight_decay"]) for group in self.param_groups])
         parameters = self.parameters
         direct = [p if self._direct[index] else None for index, p in enumerate(parameters)]
         kernels.descend(direct, verdict, steps, decays)
@@ -144,8 +138,11 @@ class Signum(DistributedOptimizer):
                 p.copy_(target)
 
     def _each(self, name: str, of: Any = float) -> kernels.Floats:
-        values = [of(float(group[name])) for group in self.param_groups for _ in group["params"]]
-        return np.array(values, np.float32)
+        return self._spread([of(float(group[name])) for group in self.param_groups])
+
+    def _spread(self, values: list[float]) -> kernels.Floats:
+        """Return float32[P], each group's value for each of its parameters."""
+        return np.repeat(np.array(values, np.float32), [len(group["params"]) for group in self.param_groups])
 
 
 class SignSGD(Signum):

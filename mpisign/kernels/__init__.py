@@ -129,13 +129,18 @@ class Tally:
         self.planes = torch.zeros((workers.bit_length(), layout.words), dtype=torch.uint64)
         self.voters = np.zeros(len(layout.numels), np.int64)
         self.added, self.count = 0, 0
+        self._counted = 0  # ballots in the planes
+        self._last: list[Tensor] = []  # added, and not in the planes yet
 
     def clear(self) -> None:
         """Forget all ballots."""
-        self.voters[:], self.added, self.count = 0, 0, 0
+        self.voters[:], self.added, self.count, self._counted, self._last = 0, 0, 0, 0, []
 
     def add(self, ballots: Sequence[Tensor]) -> None:
-        """Count ballots, each uint64[layout.message]; the words of a parameter that a ballot abstains on are set to 0."""
+        """Count ballots, each uint64[layout.message]; the words of a parameter that a ballot abstains on are set to 0.
+
+        The ballots that complete the number of workers are kept as they are until `decide`, which counts them.
+        """
         if self.added + len(ballots) > self.workers:
             raise ValueError(f"{self.added + len(ballots)} ballots for a tally of {self.workers} workers")
         header = self.layout.header
@@ -145,10 +150,24 @@ class Tally:
             self.count += bool(present.any())
             if not present.all():
                 self._erase_absent(ballot, present)
-        addresses = _addresses(ballots) + 8 * header
-        for first in range(0, len(ballots), cpu.BATCH):
-            cpu.add_ballots(self.planes.numpy(), self.added == 0, addresses[first : first + cpu.BATCH])
-            self.added += len(addresses[first : first + cpu.BATCH])
+        self.added += len(ballots)
+        self._last = list(ballots)
+        self._settle(keep=cpu.BATCH if self.added == self.workers else 0)
+
+    def counters(self) -> Tensor:
+        """Return uint64[bits, words], plane k with bit k of the number of negative votes on each coordinate, so far."""
+        self._settle(keep=0)
+        self.planes[self._counted.bit_length() :].zero_()
+        return self.planes
+
+    def _settle(self, keep: int) -> None:
+        while len(self._last) > keep:
+            batch, self._last = self._last[: cpu.BATCH], self._last[cpu.BATCH :]
+            used, self._counted = self._counted.bit_length(), self._counted + len(batch)
+            cpu.add_ballots(self.planes.numpy(), used, self._counted.bit_length(), self._word_addresses(batch))
+
+    def _word_addresses(self, ballots: Sequence[Tensor]) -> npt.NDArray[np.int64]:
+        return _addresses(ballots) + 8 * self.layout.header
 
     def _erase_absent(self, ballot: Tensor, present: npt.NDArray[np.bool_]) -> None:
         # a worker that abstains for NaN, or one that lies about its presence, must not be counted as negative or positive
@@ -159,19 +178,26 @@ class Tally:
 
     def decide(self, key: int, verdict: Verdict) -> None:
         """Write the majority of the ballots; a tie falls by the verdict's rule, a coin by (key, word)."""
-        if self.added == 0:
-            self.planes.zero_()
-        self.layout.write_presence(self.voters > 0, verdict.header)
+        layout = self.layout
+        layout.write_presence(self.voters > 0, verdict.header)
         verdict.count[0] = self.count
-        rule = _TIE_RULES[verdict.tie]
+        if self.added == 0:
+            verdict.words[:], verdict.ties[:] = 0, 0
+            return
+        if self.added == len(self._last) == 1:  # one worker: it decides, and what it abstains on was set to 0
+            verdict.words[:], verdict.ties[:] = self._last[0].numpy()[layout.header :], 0
+            return
         cpu.majority(
             self.planes.numpy(),
-            self.layout.numels,
-            self.layout.starts,
+            self._counted.bit_length(),
+            self.added.bit_length(),
+            self._word_addresses(self._last),
+            layout.numels,
+            layout.starts,
             self.voters,
-            rule,
+            _TIE_RULES[verdict.tie],
             key,
-            self.layout.offset,
+            layout.offset,
             verdict.words,
             verdict.ties,
         )

@@ -208,6 +208,25 @@ def test_coins_are_fair_and_do_not_repeat() -> None:
     assert kernels.stream(1, 2) != kernels.stream(1, 3) != kernels.stream(2, 3)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 7, 31, 32, 40, 70])
+def test_counters_hold_the_number_of_negative_votes_however_the_ballots_came(workers: int) -> None:
+    random = np.random.default_rng(workers)
+    layout = Layout([700])
+    bits = random.random((workers, 700)) < 0.5
+    ballots = [ballot_of(layout, [np.where(b, -1, 1).astype(np.float32)]) for b in bits]
+    for step in (1, 3, workers):
+        tally, verdict = Tally(layout, workers), Verdict(layout, "abstain")
+        for first in range(0, workers, step):
+            tally.add(ballots[first : first + step])
+        planes = tally.counters().numpy()
+        counts = sum(reference.unpack(plane, 700).astype(int) << k for k, plane in enumerate(planes))
+        assert counts.tolist() == bits.sum(axis=0).tolist()
+        tally.decide(0, verdict)
+        negative, tied = reference.majority(bits, "abstain")
+        assert verdict.words.tobytes() == reference.pack(negative).tobytes()
+        assert verdict.ties.tobytes() == reference.pack(tied).tobytes()
+
+
 def test_too_many_ballots_are_refused() -> None:
     layout = Layout([10])
     tally = Tally(layout, 1)

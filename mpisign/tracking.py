@@ -59,7 +59,9 @@ class Console(Tracker):
             return
         there = [name for name in FILES if (folder / name).exists()]
         if there and not overwrite:
-            raise ConfigError(f"--output {folder} holds a run ({', '.join(there)}): give another folder, or --overwrite")
+            raise ConfigError(
+                f"--output {folder} holds a run ({', '.join(there)}): give another folder, or --overwrite"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name in there:

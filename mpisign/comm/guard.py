@@ -12,7 +12,7 @@ from types import TracebackType
 from ..errors import MpisignError
 
 _PATIENCE = 0.5  # seconds that other ranks leave to rank 0 to speak for all
-_FORWARDING = 0.3  # seconds for the launcher to pass the message on: it drops what it has not read when the job is aborted
+_FORWARDING = 0.3  # seconds for the launcher to pass the message on: at an abort it drops what it has not read
 
 
 def guard(rank: int, size: int, abort: Callable[[int], None]) -> None:

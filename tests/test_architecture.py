@@ -13,10 +13,10 @@ PACKAGE = Path(mpisign.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [  # a file may import from its own layer and those before it
-    {"errors", "seeding", "timing", "reference", "__init__"},
+    {"errors", "seeding", "timing", "reference", "theory", "wire_format", "problems", "__init__"},
     {"kernels", "registry"},
     {"config", "environment", "topology", "comm"},
-    {"tasks", "collectives", "options", "plotting"},
+    {"tasks", "collectives", "options", "plotting", "attacks"},
     {"algorithms", "tracking"},
     {"training", "testing"},
     {"train", "doctor"},

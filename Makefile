@@ -10,7 +10,7 @@ MPI ?= mpich
 VENV ?= $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
 RANKS ?= 16
 comma := ,
-EXTRAS := $(if $(filter system,$(MPI)),,$(MPI)$(comma))test,tutorials
+EXTRAS := $(if $(filter system,$(MPI)),,$(MPI)$(comma))test$(if $(filter mpich,$(MPI)),$(comma)tutorials)
 
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these (`python -m mpisign.doctor` explains)
@@ -20,7 +20,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := slot:oversubscribe
 export OMPI_MCA_rmaps_base_oversubscribe := 1
 export OMPI_MCA_mpi_yield_when_idle := 1
 
-.PHONY: help train test test-mpi check lint types doctor clean
+.PHONY: help train test test-mpi test-launch check lint types doctor clean
 
 help:
 	@sed -n '2,5s/^# *//p' Makefile
@@ -39,6 +39,10 @@ test-mpi: $(VENV)/ready
 		echo "== tests under mpirun -n $$n ($(MPI))"; \
 		timeout -k 5 300 mpirun -n $$n python -m pytest --with-mpi --only-mpi tests/mpi || exit 1; \
 	done
+
+test-launch: $(VENV)/ready
+	@echo "== tests that start mpirun themselves ($(MPI))"
+	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py
 
 check: lint types
 	python -m pytest -m "not slow"

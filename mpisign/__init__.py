@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import SGD, DistributedOptimizer, Report, SignSGD, Signum
+    from .algorithms import SGD, SSDM, DistributedOptimizer, EFSignSGD, Report, SignSGD, Signum
     from .algorithms.base import broadcast_buffers, checksum
     from .comm import Comm, MPIComm, simulate
 
@@ -18,6 +18,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "SGD": "algorithms",
+    "SSDM": "algorithms",
+    "EFSignSGD": "algorithms",
     "SignSGD": "algorithms",
     "Signum": "algorithms",
     "DistributedOptimizer": "algorithms",
@@ -31,8 +33,10 @@ _HOME = {
 
 __all__ = [
     "SGD",
+    "SSDM",
     "Comm",
     "DistributedOptimizer",
+    "EFSignSGD",
     "MPIComm",
     "Report",
     "SignSGD",

@@ -5,8 +5,10 @@ Only the standard library is imported, so that a mistake in a command line is an
 
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -39,6 +41,36 @@ def _check_partition(spec: str, where: str) -> None:
         raise ConfigError(f"{where}: {kind} takes no number; write {kind} alone")
     name, _, number = spec.rpartition(":")
     registry.check("partition", name if name and _is_number(number) else spec, where)
+
+
+def parse_byzantine(spec: str) -> int | Fraction | tuple[int, ...]:
+    """Return who lies: a number of workers, a share of them without rounding, or their ranks, lowest first.
+
+    Errors: ConfigError unless `spec` is a whole number, a share in [0, 1), or ranks: and ranks with commas between.
+
+    >>> parse_byzantine("3"), parse_byzantine("0.4"), parse_byzantine("ranks:3,1")
+    (3, Fraction(2, 5), (1, 3))
+    """
+    _check_byzantine(spec, f"--byzantine {spec}")
+    _, colon, ranks = spec.partition(":")
+    if colon:
+        return tuple(sorted(map(int, ranks.split(","))))
+    return int(spec) if _is_whole(spec) else Fraction(repr(float(spec)))
+
+
+def _check_byzantine(spec: str, where: str) -> None:
+    kind, colon, listed = spec.partition(":")
+    ranks = listed.split(",")
+    if colon and not (kind == "ranks" and all(map(_is_whole, ranks)) and len(set(map(int, ranks))) == len(ranks)):
+        raise ConfigError(f"{where}: wanted different ranks with commas between, as in ranks:1,3")
+    if not (colon or _is_whole(spec) or (_is_number(spec) and 0 <= float(spec) < 1)):
+        raise ConfigError(
+            f"{where}: wanted a number of workers, a share in [0, 1), or ranks, as in 3, 0.4 or ranks:1,3"
+        )
+
+
+def _is_whole(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
 def _is_number(text: str) -> bool:
@@ -185,18 +217,47 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
+class AdversaryConfig:
+    """Who lies, and how. Errors: ConfigError for a field that won't do, or for one without the other."""
+
+    attack: str | None = field(
+        default=None,
+        metadata=_about("--attack", f"what Byzantine workers do: {_names('attack')}", _registered("attack"), "NAME"),
+    )
+    byzantine: str = field(
+        default="0",
+        metadata=_about(
+            "--byzantine",
+            "who they are: the last K ranks, a share of all ranks (rounded down), or these",
+            _check_byzantine,
+            "K|0.4|ranks:1,3",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        lies = parse_byzantine(self.byzantine) != 0
+        if self.attack is not None and not lies:
+            raise ConfigError(f"--attack {self.attack}: by nobody; say by whom, as in --byzantine 3, 0.4 or ranks:1,3")
+        if self.attack is None and lies:
+            raise ConfigError(f"--byzantine {self.byzantine}: they do nothing yet; say what, as in --attack invert")
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of one run; `Config()` holds the defaults."""
 
     problem: ProblemConfig = field(default_factory=ProblemConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
 
 
-SECTIONS: dict[str, type[ProblemConfig] | type[AlgorithmConfig] | type[RunConfig]] = {
+SECTIONS: dict[str, type[ProblemConfig] | type[AlgorithmConfig] | type[RunConfig] | type[AdversaryConfig]] = {
     "problem": ProblemConfig,
     "algorithm": AlgorithmConfig,
     "run": RunConfig,
+    "adversary": AdversaryConfig,
 }
 SECTION_OF = {entry.name: section for section, kind in SECTIONS.items() for entry in fields(kind)}
 FIELDS: dict[str, Field[Any]] = {entry.name: entry for kind in SECTIONS.values() for entry in fields(kind)}

@@ -3,6 +3,8 @@
 Written to be read, not to be fast. Floats are float32, and each operation is rounded to it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -66,3 +68,51 @@ def descend(parameter: Floats, negative: Bits, step: float, decay: float, tied: 
     if tied is not None:
         move = np.where(tied, np.float32(0), move)
     return np.float32(decay) * parameter + move
+
+
+def power_sum(vector: Floats, power: int) -> float:
+    """Σ|v|^power, power 1 or 2, in float64: lane j of 8 adds coordinates j, j + 8, …; then the lanes from 0 on."""
+    padded = np.zeros(-(-len(vector) // 8) * 8 + 8)
+    padded[8 : 8 + len(vector)] = np.abs(vector.astype(np.float64)) ** power
+    lanes = np.cumsum(padded.reshape(-1, 8), axis=0)[-1]
+    return float(np.cumsum(lanes)[-1])
+
+
+def l2_norm(vectors: Sequence[Floats]) -> np.float32:
+    """The norm of all vectors as one: the sums of squares in order, the root in float64, rounded to float32."""
+    total = 0.0
+    for vector in vectors:
+        total += power_sum(vector, 2)
+    with np.errstate(over="ignore"):
+        return np.float32(np.sqrt(total))
+
+
+def stochastic_negatives(vector: Floats, norm: float, key: int, first: int = 0) -> Bits:
+    """Negative where u < 2²³ − k, for k = rint(2²³·v/norm) and 24 random bits u: with probability ½ − ½·v/norm.
+
+    The vector starts at word `first`; coordinate c takes bits 8…31 (c even) or 40…63 (c odd) of coin (32·first) + (c >> 1).
+    """
+    both = coins(key, -(-len(vector) // 2), 32 * first)
+    draws = np.stack([both >> np.uint64(8) & np.uint64(0xFFFFFF), both >> np.uint64(40)], axis=1)
+    threshold = 2**23 - np.rint(np.float32(2**23) * (vector / np.float32(norm))).astype(np.int64)
+    bits: Bits = draws.reshape(-1)[: len(vector)].astype(np.int64) < threshold
+    return bits
+
+
+def sign_sum(ballots: Bits) -> Floats:
+    """bool[n, d] -> float32[d]: the sum of the signs, n − 2·(negative ones)."""
+    total: Floats = (len(ballots) - 2 * ballots.sum(axis=0)).astype(np.float32)
+    return total
+
+
+def scaled_sign_mean(ballots: Bits, scales: Floats) -> Floats:
+    """bool[n, d], float32[n] -> float32[d]: the mean of scale·sign, in float64 from rank 0 on, rounded once."""
+    total = np.zeros(ballots.shape[1])
+    for negative, scale in zip(ballots, scales.astype(np.float64), strict=True):
+        total += np.where(negative, -scale, scale)
+    return (total / len(ballots)).astype(np.float32)
+
+
+def move(parameter: Floats, direction: Floats, step: float, decay: float) -> Floats:
+    """x ← decay·x − step·direction: two products and a difference, each rounded to float32."""
+    return np.float32(decay) * parameter - np.float32(step) * direction

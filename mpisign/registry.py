@@ -21,10 +21,23 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "signum": "mpisign.algorithms.signum:Signum",
         "signsgd": "mpisign.algorithms.signum:SignSGD",
         "sgd": "mpisign.algorithms.sgd:SGD",
+        "ssdm": "mpisign.algorithms.ssdm:SSDM",
+        "ef_signsgd": "mpisign.algorithms.ef_signsgd:EFSignSGD",
     },
     "vote": {
         "server": "mpisign.collectives.server:ServerVote",
         "sharded": "mpisign.collectives.sharded:ShardedVote",
+        "tree": "mpisign.collectives.tree:TreeVote",
+    },
+    "attack": {
+        "invert": "mpisign.attacks:Invert",
+        "random": "mpisign.attacks:Random",
+        "constant": "mpisign.attacks:Constant",
+        "silent": "mpisign.attacks:Silent",
+        "stale": "mpisign.attacks:Stale",
+        "blind": "mpisign.attacks:Blind",
+        "nan": "mpisign.attacks:NaN",
+        "label_flip": "mpisign.attacks:LabelFlip",
     },
     "task": {
         "digits": "mpisign.tasks.digits:Digits",

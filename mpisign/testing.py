@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from . import kernels, reference
 from .algorithms.base import DistributedOptimizer, checksum
+from .attacks import Attack
 from .collectives import Vote
 from .comm import Comm, simulate
 
@@ -248,6 +249,49 @@ def _require_verdict(verdict: kernels.Verdict, signs: Any, present: Any, key: in
             _require(
                 verdict.ties[start:stop].tobytes() == reference.pack(tied).tobytes(), f"wrong ties on parameter {p}"
             )
+
+
+def check_attack(make: Callable[[int, Sequence[int], int, int], Attack], ranks: Sequence[int] = RANKS) -> None:
+    """Check an attack, `make(rank, ranks, size, seed)`: what it says has the shapes and dtypes of the gradients, or is None.
+
+    The same seed gives the same bits, and neither its input nor torch's global generator changes; so for labels.
+    """
+    for size in ranks:
+        liars = tuple(range(size // 2, size))
+        for rank in liars:
+            first, second = (_lies(make(rank, liars, size, 3)) for _ in range(2))
+            _require(first == second, f"rank {rank} of {size} says something else in a second run with the same seed")
+
+
+def _lies(attack: Attack) -> list[Any]:
+    """Let it speak for some steps, the last without gradients; return what it said, as numbers to compare."""
+    chance, said = torch.get_rng_state(), list[Any]()
+    for step in range(_STEPS):
+        model = odd_model()
+        give_gradients(model, attack.rank, step, list(model) if step == _STEPS - 1 else ["single"])
+        gradients = [p.grad for p in model.values()]
+        before = [g if g is None else g.clone() for g in gradients]
+        lies = attack(gradients, step)
+        _require(_same(gradients, before), f"step {step}: the attack changed its input")
+        _require(len(lies) == len(model), f"step {step}: {len(lies)} gradients for {len(model)} parameters")
+        for (name, p), lie in zip(model.items(), lies, strict=True):
+            fits = lie is None or (lie.shape == p.shape and lie.dtype == p.dtype and not lie.requires_grad)
+            _require(fits, f"step {step}: {name} is {p.dtype}{list(p.shape)}, but the attack says {lie}")
+        said += [None if lie is None else checksum([lie]) for lie in lies]
+    y = torch.arange(10)
+    labels = attack.labels(y, 10)
+    _require(y.tolist() == list(range(10)), "the attack changed its input, the labels")
+    fits = labels.dtype == y.dtype and labels.shape == y.shape and bool(((labels >= 0) & (labels < 10)).all())
+    _require(fits, f"wanted labels int64[10] from 0 to 9, but the attack says {labels}")
+    _require(torch.equal(chance, torch.get_rng_state()), "the attack draws from torch's global generator")
+    return [*said, labels.tolist()]
+
+
+def _same(tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> bool:
+    return all(
+        a is b if a is None or b is None else checksum([a]) == checksum([b])
+        for a, b in zip(tensors, others, strict=True)
+    )
 
 
 def check_partition(deal: Callable[..., Sequence[Any]], argument: float | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -133,9 +134,33 @@ def table(summary: Metrics) -> str:
     ]
     if summary["agreement"] is not None:
         rows.insert(-1, ("agreement", f"{100 * summary['agreement']:.1f} % of a worker's signs are the majority's"))
+    if summary["attack"] is not None:
+        rows.insert(-1, ("attack", _attack(summary)))
     if summary["not_finite"]:
         rows.insert(-1, ("not finite", f"{summary['not_finite']} gradients; their workers abstained"))
     return "\n".join(f"{name:<15} {value}" for name, value in rows)
+
+
+def _attack(summary: Metrics) -> str:
+    """The attack, by whom, and how often each side agreed with the majority."""
+    liars = summary["byzantine"]
+    who = f"rank{'s' if len(liars) > 1 else ''} {', '.join(map(str, liars))}" if liars else "no rank"
+    honest, byzantine = (
+        _mean([value for rank, value in enumerate(summary["agreement_by_rank"]) if (rank in liars) == lies])
+        for lies in (False, True)
+    )
+    agree = [
+        f"{name} {100 * mean:.1f} %"
+        for name, mean in (("honest", honest), ("Byzantine", byzantine))
+        if mean is not None
+    ]
+    return f"{summary['attack']} by {who}" + (f"; agreement of {', of '.join(agree)}" if agree else "")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that are there."""
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
 
 
 def _bytes(count: float) -> str:

@@ -85,15 +85,10 @@ def run(comm: "Comm", config: Config) -> dict[str, Any]:
 
     if getattr(comm, "local_rank", comm.rank) == 0:
         kernels.warm_up()  # alone: the others then find Numba's cache filled
-    tracker, problem = Tracker(), None
-    if comm.rank == 0:
-        try:
-            # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
-            bar = sys.stdout.isatty() and environment.launched().launcher == "none"
-            tracker = Console(config.run.output, to_toml(config), config.run.overwrite, bar)
-        except MpisignError as error:
-            problem = error
-    comm.raise_together(problem)
+    # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
+    bar = sys.stdout.isatty() and environment.launched().launcher == "none"
+    own = (config.run.output, to_toml(config), config.run.overwrite, bar)
+    tracker = comm.together(lambda: Console(*own) if comm.rank == 0 else Tracker())
     kernels.warm_up()
     summary, model = train(comm, config, tracker)
     if comm.rank == 0 and config.run.output is not None:

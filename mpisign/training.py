@@ -1,37 +1,22 @@
 """The loop: every rank reads its share of the data, all take each step together, and all end with the same weights."""
 
-import inspect
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from . import registry, seeding
-from .algorithms.base import DistributedOptimizer, broadcast_buffers, checksum
+from . import seeding
+from .algorithms.base import DistributedOptimizer, Report, broadcast_buffers, checksum
+from .assembly import Shard, build_attack, build_model, build_optimizer, build_task, share
+from .attacks import Attack
 from .comm import Comm
-from .config import AlgorithmConfig, Config
-from .errors import ConfigError, DataError, DisagreementError
-from .tasks.base import Dataset, Task
-from .tasks.partition import partition
+from .config import Config
+from .errors import DisagreementError
+from .tasks.base import Task
 from .tracking import Metrics, Tracker
-
-
-@dataclass(frozen=True)
-class Shard:
-    """What one rank holds of a data set: its part of the training data, and every size-th sample of the test data."""
-
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    shape: tuple[int, ...]
-    classes: int
-    tests: int  # on all ranks
 
 
 @dataclass
@@ -44,6 +29,16 @@ class Counts:
     votes: int = 0
     not_finite: int = 0
 
+    def add_step(self, report: Report) -> None:
+        """Count what came of one step."""
+        if not math.isnan(report.agreement):
+            self.agreement += report.agreement
+            self.votes += 1
+        self.not_finite += not report.finite
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
     def over_ranks(self, comm: Comm) -> "Counts":
         """Return the sums over all ranks; collective."""
         sums = comm.allreduce(torch.tensor(list(asdict(self).values()), dtype=torch.float64)).tolist()
@@ -55,17 +50,19 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
 
     The figures' names and units: `seconds*` in seconds of this run without start-up, `bytes_sent` payload that a worker
     (the median rank) sent in all steps, `bytes_sent_float32` the same with float32 in place of the bits,
-    `bytes_sent_most` the busiest rank's, `agreement` in [0, 1] or None, `checksum` in hexadecimal.
+    `bytes_sent_most` the busiest rank's, `agreement` in [0, 1] or None, `agreement_by_rank` a list of such, `byzantine`
+    the ranks that lie, `checksum` in hexadecimal.
     """
     seed = config.run.seed
-    task: Task = registry.load("task", config.problem.task)()
+    attack = build_attack(comm, config)
+    task = build_task(comm, config)
     shard = share(comm, task, config)
     model = build_model(comm, task, shard, config)
     optimizer = build_optimizer(comm, model, config)
     watch = optimizer.watch
     loop = _Loop(comm, config, shard)
     tracker.begin(loop.epochs, loop.steps_per_epoch)
-    total, metrics, sent, first_step_at = Counts(), {}, 0, math.nan
+    own, metrics, sent, first_step_at = Counts(), {}, 0, math.nan
     comm.barrier()
     started = time.perf_counter()
     for epoch in range(loop.epochs):
@@ -74,25 +71,24 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         for indices in loop.batches():
             optimizer.zero_grad()
             if len(indices):
+                labels = attack.labels(shard.y_train[indices], shard.classes)
                 with watch("gradient"), seeding.torch_seeded(seed, comm.rank, f"step {optimizer.steps_taken}"):
-                    loss = task.loss(model, shard.x_train[indices], shard.y_train[indices])
+                    loss = task.loss(model, shard.x_train[indices], labels)
                     loss.backward()  # type: ignore[no-untyped-call]
                 counts.loss += float(loss.detach())
                 counts.batches += 1
+            tamper(attack, optimizer)
             before = comm.traffic.sent
             optimizer.step()
             sent += comm.traffic.sent - before
-            if not math.isnan(optimizer.report.agreement):
-                counts.agreement += optimizer.report.agreement
-                counts.votes += 1
-            counts.not_finite += not optimizer.report.finite
+            counts.add_step(optimizer.report)
             if optimizer.steps_taken == 1:
                 first_step_at = time.time()
             tracker.step()
         with watch("evaluate"):
             test_loss, accuracy = evaluate(comm, task, model, shard)
             sums = counts.over_ranks(comm)
-        total = Counts(*(a + b for a, b in zip(asdict(total).values(), asdict(sums).values(), strict=True)))
+        own = own + counts
         metrics = {
             "epoch": epoch + 1,
             "step": optimizer.steps_taken,
@@ -106,6 +102,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         }
         tracker.epoch(metrics)
     seconds = time.perf_counter() - started
+    total = own.over_ranks(comm)
     numel = sum(p.numel() for p in model.parameters())
     per_rank = comm.allgather(torch.tensor([sent], dtype=torch.int64)).view(-1).sort().values
     dense = 4 * numel / optimizer.bytes_up if optimizer.bytes_up else 1.0
@@ -124,6 +121,9 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "test_loss": metrics["test_loss"],
         "train_loss": metrics["train_loss"],
         "agreement": total.agreement / total.votes if total.votes else None,
+        "agreement_by_rank": agreement_by_rank(comm, own),
+        "attack": config.adversary.attack,
+        "byzantine": list(attack.ranks),
         "not_finite": total.not_finite,
         "seconds": seconds,
         "seconds_by_phase": phases(comm, watch.seconds),
@@ -156,70 +156,17 @@ class _Loop:
             yield order[step * self._batch_size : (step + 1) * self._batch_size]
 
 
-def share(comm: Comm, task: Task, config: Config) -> Shard:
-    """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks."""
-    data, problem = None, None
-    if comm.rank == 0:
-        try:
-            data = task.read(config.problem.data)
-        except Exception as error:
-            problem = error if isinstance(error, DataError) else DataError(f"{type(error).__name__}: {error}")
-    comm.raise_together(problem)
-    form = torch.zeros(10, dtype=torch.int64)
-    if data is not None:
-        sizes = [len(data.y_train), len(data.y_test), data.classes, data.x_train.dtype == np.uint8, len(data.shape)]
-        form[: 5 + len(data.shape)] = torch.tensor([*sizes, *data.shape])
-    trains, tests, classes, is_uint8, dims, *dimensions = comm.bcast(form).tolist()
-    shape, dtype = tuple(dimensions[:dims]), torch.uint8 if is_uint8 else torch.float32
-
-    def handed_out(array: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        tensor = torch.empty(shape, dtype=dtype) if array is None else torch.from_numpy(np.ascontiguousarray(array))
-        return comm.bcast(tensor.view(-1)).view(shape)
-
-    each: Any = data or Dataset.__new__(Dataset)
-    x_train, y_train, x_test, y_test = (
-        getattr(each, name, None) for name in ("x_train", "y_train", "x_test", "y_test")
-    )
-    labels = handed_out(y_train, (trains,), torch.int64)
-    mine = torch.from_numpy(partition(config.problem.partition, labels.numpy(), comm.size, config.run.seed)[comm.rank])
-    return Shard(
-        handed_out(x_train, (trains, *shape), dtype)[mine],
-        labels[mine],
-        handed_out(x_test, (tests, *shape), dtype)[comm.rank :: comm.size].clone(),
-        handed_out(y_test, (tests,), torch.int64)[comm.rank :: comm.size].clone(),
-        shape,
-        classes,
-        tests,
-    )
+def tamper(attack: Attack, optimizer: DistributedOptimizer) -> None:
+    """Replace each p.grad by what the attack says instead."""
+    parameters = optimizer.parameters
+    for p, said in zip(parameters, attack([p.grad for p in parameters], optimizer.steps_taken), strict=True):
+        p.grad = said
 
 
-def build_model(comm: Comm, task: Task, shard: Shard, config: Config) -> torch.nn.Module:
-    """Return the model, equal on all ranks, for the shape that the task's inputs have."""
-    build = registry.load("model", config.problem.model or task.default_model)
-    shape = tuple(task.inputs(torch.zeros((1, *shard.shape), dtype=shard.x_train.dtype)).shape[1:])
-    with seeding.torch_seeded(config.run.seed, seeding.SHARED, "model"):
-        model: torch.nn.Module = build(shape, shard.classes)
-    return model
-
-
-def build_optimizer(comm: Comm, model: torch.nn.Module, config: Config) -> DistributedOptimizer:
-    """Return the algorithm with those settings that it takes; one that it doesn't take must be left at its default."""
-    name = config.algorithm.algorithm
-    kind = registry.load("algorithm", name)
-    if not (isinstance(kind, type) and issubclass(kind, DistributedOptimizer)):
-        raise ConfigError(f"--algorithm {name}: {kind!r} is no DistributedOptimizer")
-    takes = inspect.signature(kind).parameters
-    settings = {key: value for key, value in asdict(config.algorithm).items() if key != "algorithm"}
-    for key, value in settings.items():
-        if key not in takes and value != getattr(AlgorithmConfig(), key):
-            raise ConfigError(f"--{key.replace('_', '-')} {value}: {name} has no such setting; leave it out")
-    given = {
-        key: value
-        for key, value in (settings | {"seed": config.run.seed}).items()
-        if key in takes and value is not None
-    }
-    optimizer: DistributedOptimizer = kind(model.parameters(), comm=comm, **given)
-    return optimizer
+def agreement_by_rank(comm: Comm, own: Counts) -> list[float | None]:
+    """Return the mean agreement of each rank with the verdict, None where it never voted; collective."""
+    pairs = comm.allgather(torch.tensor([own.agreement, own.votes], dtype=torch.float64)).tolist()
+    return [agreement / votes if votes else None for agreement, votes in pairs]
 
 
 def evaluate(comm: Comm, task: Task, model: torch.nn.Module, shard: Shard) -> tuple[float, float]:

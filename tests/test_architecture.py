@@ -18,7 +18,8 @@ LAYERS = [  # a file may import from its own layer and those before it
     {"config", "environment", "topology", "comm"},
     {"tasks", "collectives", "options", "plotting", "attacks"},
     {"algorithms", "tracking"},
-    {"training", "testing"},
+    {"assembly", "testing"},
+    {"training"},
     {"train", "doctor"},
 ]
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpisign
-from mpisign.config import AlgorithmConfig, Config, ProblemConfig, RunConfig, parse_partition
+from mpisign.config import AdversaryConfig, AlgorithmConfig, Config, ProblemConfig, RunConfig, parse_partition
 from mpisign.errors import ConfigError
 from mpisign.options import parse, to_toml
 
-SECTIONS = {"problem": ProblemConfig, "algorithm": AlgorithmConfig, "run": RunConfig}
+SECTIONS = {"problem": ProblemConfig, "algorithm": AlgorithmConfig, "run": RunConfig, "adversary": AdversaryConfig}
 FIELDS = [entry for section in SECTIONS.values() for entry in dataclasses.fields(section)]
 
 
@@ -47,13 +47,15 @@ def test_flags_reach_their_fields():
     line = (
         "--task mnist --model lenet --data d --partition dirichlet:0.5 --algorithm sgd --lr 1e-3 --momentum 0.5 "
         "--nesterov --weight-decay 0.1 --vote server --tie abstain --zero plus --epochs 3 --steps 7 --batch-size 8 "
-        "--seed 9 --device cpu --simulate 5 --output o --overwrite"
+        "--seed 9 --device cpu --simulate 5 --output o --overwrite "
+        "--attack stale --byzantine ranks:1,3"
     )
     config = parse(line.split())
     assert config == Config(
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
         AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, "server", "abstain", "plus"),
         RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True),
+        AdversaryConfig("stale", "ranks:1,3"),
     )
 
 
@@ -343,6 +345,12 @@ configs = st.builds(
         st.none() | counts,
         paths,
         st.booleans(),
+    ),
+    st.just(AdversaryConfig())
+    | st.builds(
+        AdversaryConfig,
+        st.sampled_from(["invert", "nan"]) | names,
+        st.sampled_from(["3", "0.4", "ranks:1,3"]),
     ),
 )
 

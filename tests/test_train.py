@@ -143,6 +143,10 @@ def test_mpi_and_the_simulator_agree_on_a_whole_run(mpirun, tmp_path: Path) -> N
     [
         (["--algorithm", "signun"], 2, "did you mean 'signum'"),
         (["--task", "mnist"], 2, "--data"),
+        (["--algorithm", "json:nothing"], 2, "json has no nothing"),
+        (["--model", "vgg11"], 2, "vgg11"),
+        (["--partition", "dirichlet:1e-9"], 2, "dirichlet"),
+        (["--attack", "invert", "--byzantine", "9"], 2, "9"),
         (["--simulate", "2"], 2, "run it without mpirun"),
         (["--help"], 0, ""),
     ],

@@ -1,7 +1,9 @@
 """One method, one file: each a `torch.optim.Optimizer` whose step is taken by all ranks together."""
 
 from .base import DistributedOptimizer, Report
+from .ef_signsgd import EFSignSGD
 from .sgd import SGD
 from .signum import SignSGD, Signum
+from .ssdm import SSDM
 
-__all__ = ["SGD", "DistributedOptimizer", "Report", "SignSGD", "Signum"]
+__all__ = ["SGD", "SSDM", "DistributedOptimizer", "EFSignSGD", "Report", "SignSGD", "Signum"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..comm import as_comm
-from ..errors import DisagreementError, MpisignError, ParameterError
+from ..errors import DisagreementError, ParameterError
 from ..timing import Stopwatch
 
 Params = Iterable[Any]
@@ -73,15 +73,13 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         self.report = Report()
         self.steps_taken = 0
         self._ready, self._warned = False, False
-        problem: MpisignError | None = None
-        try:
-            torch.optim.Optimizer.__init__(
-                self, params, defaults
-            )  # not super(): a subclass may also derive from torch's SGD
+
+        def construct() -> None:
+            # not super(): a subclass may also derive from torch's SGD
+            torch.optim.Optimizer.__init__(self, params, defaults)
             self._check()
-        except Exception as error:
-            problem = error if isinstance(error, MpisignError) else ParameterError(str(error))
-        self.comm.raise_together(problem)
+
+        self.comm.together(construct, ParameterError)
         self._start()
 
     # ---- for subclasses ----
@@ -139,13 +137,12 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         if not self._ready:
             _add_param_group(self, param_group)
             return
-        problem: MpisignError | None = None
-        try:
+
+        def add() -> None:
             _add_param_group(self, param_group)
             self._check()
-        except Exception as error:
-            problem = error if isinstance(error, MpisignError) else ParameterError(str(error))
-        self.comm.raise_together(problem)
+
+        self.comm.together(add, ParameterError)
         self._start()
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from .mean import Mean
 from .server import ServerVote
 from .sharded import ShardedVote
+from .tree import TreeVote
 from .vote import Vote
 
-__all__ = ["Mean", "ServerVote", "ShardedVote", "Vote"]
+__all__ = ["Mean", "ServerVote", "ShardedVote", "TreeVote", "Vote"]

@@ -2,15 +2,17 @@
 
 import abc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .. import errors
 from ..errors import MpisignError
+
+T = TypeVar("T")
 
 ANY = -1
 """As a source: whoever sends first."""
@@ -19,13 +21,13 @@ _MOVABLE = (torch.uint64, torch.int64, torch.float32, torch.float64, torch.uint8
 _SUMMABLE = (torch.int64, torch.float32, torch.float64)
 _SMALL = 4096  # bytes: below it the fewest messages win, above it the fewest bytes
 
-_BCAST, _GATHER, _ALLTOALL, _POST = range(4)
+_BCAST, _GATHER, _ALLTOALL, _DIRECT, _POST = range(5)
 _COLLECT = 1024  # collects are numbered, so that a fast sender's next ballot is not taken for a slow one's present one
 
 
 def verb_of(tag: int) -> str:
     """Return the verb that sends messages with this tag."""
-    return "collect" if tag >= _COLLECT else ("bcast", "gather", "alltoall", "post")[min(tag, _POST)]
+    return "collect" if tag >= _COLLECT else ("bcast", "gather", "alltoall", "send", "post")[min(tag, _POST)]
 
 
 @dataclass
@@ -161,6 +163,19 @@ class Comm(abc.ABC):
         mine = _combine(self.alltoall(padded.view(self.size, share)), op)
         return block.copy_(self.allgather(mine).view(-1)[: len(block)])
 
+    def send(self, block: Tensor, dest: int) -> None:
+        """Send a block to one rank, which must receive it; a message between the same two keeps its order."""
+        started = self._begin(block)
+        self._wait_all([self._isend(block, dest, _DIRECT)])
+        self._count(started, block, sent=1)
+
+    def receive(self, block: Tensor, source: int) -> Tensor:
+        """Fill `block` with what `source` sends, in place, and return it."""
+        started = self._begin(block)
+        self._wait_all([self._irecv(block, source, _DIRECT)])
+        self._count(started, block, received=1)
+        return block
+
     def post(self, outbox: Mapping[int, Tensor], channel: int = 0) -> Pending:
         """Start to send a block to each neighbour, and to receive one of the same length from each; returns at once.
 
@@ -198,6 +213,21 @@ class Comm(abc.ABC):
         if not self.agree(number):
             otherwise.everywhere = True
             raise otherwise
+
+    def together(self, local: Callable[[], T], otherwise: type[MpisignError] = MpisignError) -> T:
+        """Return what this rank's `local()` gives; where it raises on any rank, raise on all.
+
+        `local` must not talk to other ranks. What it raises that is no MpisignError becomes one of type `otherwise`.
+        """
+        problem, result = None, None
+        try:
+            result = local()
+        except MpisignError as error:
+            problem = error
+        except Exception as error:  # whatever it is, it must not happen on one rank alone
+            problem = otherwise(f"{type(error).__name__}: {error}")
+        self.raise_together(problem)
+        return cast(T, result)
 
     def raise_together(self, error: MpisignError | None) -> None:
         """Raise on all ranks the error of the lowest rank that has one, so that none is left waiting."""

@@ -26,7 +26,13 @@ __all__ = [
     "Zero",
     "descend",
     "disagreement",
+    "l1_norms",
+    "l2_norm",
+    "residuals",
+    "scaled_sign_means",
     "sign_ballot",
+    "sign_sums",
+    "stochastic_sign_ballot",
     "stream",
     "unpack",
     "warm_up",
@@ -160,6 +166,23 @@ class Tally:
         self.planes[self._counted.bit_length() :].zero_()
         return self.planes
 
+    def merge(self, counters: Tensor, voters: npt.NDArray[np.int64], added: int, count: int) -> None:
+        """Add what another tally of the same layout has counted.
+
+        Args:
+            counters: uint64[bits of `added`, words], as `counters()` gives them.
+            voters: int64[P], ballots that voted on each parameter.
+            added: ballots in all.
+            count: ballots that voted on anything.
+        """
+        if self.added + added > self.workers:
+            raise ValueError(f"{self.added + added} ballots for a tally of {self.workers} workers")
+        self._settle(keep=0)
+        used, self._counted = self._counted.bit_length(), self._counted + added
+        cpu.add_counters(self.planes.numpy(), used, counters.numpy(), self._counted.bit_length())
+        self.added, self.count = self.added + added, self.count + count
+        self.voters += voters
+
     def _settle(self, keep: int) -> None:
         while len(self._last) > keep:
             batch, self._last = self._last[: cpu.BATCH], self._last[cpu.BATCH :]
@@ -234,6 +257,104 @@ def disagreement(ballot: Tensor, verdict: Verdict) -> tuple[int, int]:
     return int(differ), int(layout.numels[present].sum())
 
 
+def l1_norms(layout: Layout, vectors: Sequence[Tensor | None]) -> npt.NDArray[np.float64]:
+    """Return Σ|v| of each parameter, 0 where it is None; the order of summation is fixed: the same data, the same bits.
+
+    Coordinates are added in float64, in memory order, in eight lanes (j, j + 8, j + 16, …), then the lanes from 0 on.
+    """
+    sums = np.empty(len(layout.numels))
+    cpu.power_sums(_addresses(vectors), layout.numels, False, sums)
+    return sums
+
+
+def l2_norm(layout: Layout, vectors: Sequence[Tensor | None]) -> float:
+    """Return the norm of all parameters that are not None as one vector, rounded to float32.
+
+    Squares are added as in `l1_norms`, the parameters' sums in order; the root is taken in float64. It is inf where it is
+    too large for float32, and inf or NaN where a coordinate is; never smaller than a coordinate's magnitude.
+    """
+    sums, total = np.empty(len(layout.numels)), 0.0
+    cpu.power_sums(_addresses(vectors), layout.numels, True, sums)
+    for part in sums.tolist():
+        total += part
+    with np.errstate(over="ignore"):
+        return float(np.float32(np.sqrt(total)))
+
+
+def stochastic_sign_ballot(
+    layout: Layout, vectors: Sequence[Tensor | None], norm: float, key: int, ballot: Tensor
+) -> bool:
+    """Write the ballot of stochastic signs: coordinate i is negative with probability ½ − ½·v_i/norm; tell if it votes.
+
+    Bit for bit: r = v_i/norm rounded to float32, k = 2²³·r rounded to an integer (half to even), u = 24 random bits;
+    negative where u < 2²³ − k. A coordinate of 0 is a fair coin. Coordinate c of the whole layout (64·word + bit, padding
+    and a part's offset included) takes its u from coin c >> 1 of the stream `key`: bits 8…31 for an even c, 40…63 for an
+    odd one. So no bit depends on threads, order, device, or on how the layout is cut.
+
+    Args:
+        layout: P parameters.
+        vectors: P tensors float32[numel], or None where there is nothing to vote on.
+        norm: ‖v‖₂ of the whole vector in float32, `l2_norm`; 0, inf or NaN makes the worker abstain: s̃ign(0) = 0.
+        key: names the stream of coins.
+        ballot: uint64[layout.message], written.
+    """
+    message, size = ballot.numpy(), np.float32(norm)
+    votes = bool(np.isfinite(size) and size > 0)
+    present = np.array([vector is not None and votes for vector in vectors], np.bool_)
+    addresses = np.where(present, _addresses(vectors), 0)
+    words = message[layout.header :]
+    cpu.stochastic_signs(addresses, layout.numels, layout.starts, size, key, layout.offset, words)
+    layout.write_presence(present, message[: layout.header])
+    return bool(present.any())
+
+
+def sign_sums(layout: Layout, planes: npt.NDArray[np.uint64], voters: npt.NDArray[np.int64], sums: Tensor) -> None:
+    """Write the sums of signs, voters − 2·count, exact in float32 up to 2²⁴ workers.
+
+    Args:
+        layout: P parameters.
+        planes: uint64[K, layout.words], bit k of each coordinate's count of negative signs, as in `Tally`.
+        voters: int64[P].
+        sums: float32[64 * layout.words], written; parameter p's begin at 64·starts[p], what stands in padding is nothing.
+    """
+    cpu.sign_sums(planes, layout.numels, layout.starts, voters, sums.numpy())
+
+
+def residuals(layout: Layout, moved: Tensor, scales: Floats, ballot: Tensor, errors: Tensor) -> None:
+    """e ← p − scale·sign(p), where the ballot holds sign(p); a parameter that it abstains on keeps its e.
+
+    Args:
+        layout: P parameters.
+        moved: float32[64 * layout.words], p.
+        scales: float32[P].
+        ballot: uint64[layout.message].
+        errors: float32[64 * layout.words], changed in place.
+    """
+    message = ballot.numpy()
+    present = layout.read_presence(message[: layout.header])
+    words = message[layout.header :]
+    cpu.residuals(moved.numpy(), layout.numels, layout.starts, scales, present, words, errors.numpy())
+
+
+def scaled_sign_means(layout: Layout, ballots: Tensor, scales: Floats, means: Tensor) -> npt.NDArray[np.bool_]:
+    """Write the mean of scale·sign over each parameter's voters, and return who votes on what: bool[n, P].
+
+    The mean is added in float64 from rank 0 on and rounded to float32 once: n equal workers give exactly what one gives.
+
+    Args:
+        layout: P parameters.
+        ballots: uint64[n, layout.message].
+        scales: float32[n, P].
+        means: float32[layout.coordinates], written, without padding; 0 where nobody votes.
+    """
+    messages = ballots.numpy()
+    headers = (np.ascontiguousarray(row[: layout.header]) for row in messages)
+    present = np.array([layout.read_presence(header) for header in headers], np.bool_)
+    starts, voters = layout.header + layout.starts, present.sum(axis=0, dtype=np.int64)
+    cpu.scaled_sign_means(messages, scales, present, layout.numels, starts, voters, means.numpy())
+    return present
+
+
 def warm_up() -> None:
     """Compile all kernels, or load them from Numba's cache, so that no step has to wait for it."""
     layout = Layout([65])
@@ -251,3 +372,8 @@ def warm_up() -> None:
     descend([vector], verdict, one, one)
     unpack(verdict, 0)
     disagreement(ballot, verdict)
+    stochastic_sign_ballot(layout, [vector], l2_norm(layout, [vector]), 0, ballot)
+    l1_norms(layout, [vector])
+    sign_sums(layout, tally.counters().numpy(), tally.voters, momentum)
+    residuals(layout, momentum, one, ballot, momentum)
+    scaled_sign_means(layout, ballot.view(1, -1), one.reshape(1, 1), vector)

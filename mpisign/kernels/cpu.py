@@ -334,6 +334,22 @@ def add_ballots(planes, used, needed, ballots):  # type: ignore
                 plane[i] = own[i]
 
 
+@_compile
+def add_counters(planes, used, addend, needed):  # type: ignore
+    """Add bit-sliced counters to bit-sliced counters: `used` planes before, `needed` after."""
+    for first in range(0, planes.shape[1], _BLOCK):
+        size = min(_BLOCK, planes.shape[1] - first)
+        carry = np.zeros(_BLOCK, np.uint64)
+        for k in range(needed):
+            plane = planes[k, first : first + size]
+            for i in range(size):
+                mine = plane[i] if k < used else np.uint64(0)
+                other = addend[k, first + i] if k < addend.shape[0] else np.uint64(0)
+                both = mine ^ other
+                plane[i] = both ^ carry[i]
+                carry[i] = (mine & other) | (both & carry[i])
+
+
 @intrinsic
 def _compare8(_typing: Any, planes: Any, stride: Any, size: Any, number: Any, above: Any, equal: Any) -> Any:
     """Compare 8 words of `size` planes with a number: the masks of counts above and equal, stored."""
@@ -412,3 +428,106 @@ def disagreement(numels, starts, counted, ballot, verdict):  # type: ignore
             for i in range(len(mine)):
                 differ += _popcount(mine[i] ^ decided[i])
     return differ
+
+
+LANES = 8
+"""Partial sums of a norm: lane j adds up the coordinates j, j + 8, j + 16, … of a parameter."""
+
+
+@_compile
+def power_sums(vectors, numels, squared, sums):  # type: ignore
+    """Σ|v| or Σv² of each parameter in float64, by LANES partial sums that are added from lane 0 on; 0 where absent."""
+    lanes = np.empty(LANES, np.float64)
+    for p in range(len(numels)):
+        lanes[:] = 0.0
+        sums[p] = 0.0
+        vector = vectors[p]
+        if vector == 0:
+            continue
+        full = numels[p] & ~(LANES - 1)
+        for e in range(0, full, LANES):
+            for j in range(LANES):
+                value = np.float64(_load1(vector + 4 * (e + j)))
+                lanes[j] += value * value if squared else abs(value)
+        for e in range(full, numels[p]):
+            value = np.float64(_load1(vector + 4 * e))
+            lanes[e - full] += value * value if squared else abs(value)
+        for j in range(LANES):
+            sums[p] += lanes[j]
+
+
+_HALF = np.float32(1 << 23)
+
+
+@_compile
+def _lot(draw, value, norm):  # type: ignore
+    """Negative with probability ½ − ½·value/norm, for 24 random bits; all but the quotient is exact in float32."""
+    return (np.float32(np.int32(draw)) - _HALF) + np.rint(_HALF * (value / norm))
+
+
+@_compile
+def stochastic_signs(vectors, numels, starts, norm, key, offset, words):  # type: ignore
+    """The ballot of stochastic signs; coordinate c, padding included, takes half of the coin number (c >> 1) + 32·offset."""
+    lots, mask = np.zeros(64, np.float32), np.uint64((1 << 24) - 1)
+    for p in range(len(numels)):
+        vector = vectors[p]
+        for i in range((numels[p] + 63) >> 6):
+            if vector == 0:
+                words[starts[p] + i] = np.uint64(0)
+                continue
+            size = min(64, numels[p] - 64 * i)
+            if size < 64:
+                lots[:] = np.float32(0)
+            first, address = 32 * (offset + starts[p] + i), vector + 256 * i
+            for j in range(size >> 1):
+                chances = coin(key, first + j)
+                low, high = (chances >> np.uint64(8)) & mask, chances >> np.uint64(40)
+                lots[2 * j] = _lot(low, _load1(address + 8 * j), norm)
+                lots[2 * j + 1] = _lot(high, _load1(address + 8 * j + 4), norm)
+            if size & 1:
+                low = (coin(key, first + (size >> 1)) >> np.uint64(8)) & mask
+                lots[size - 1] = _lot(low, _load1(address + 4 * (size - 1)), norm)
+            words[starts[p] + i], _, _ = _signs64(lots.ctypes.data)
+
+
+@_compile
+def sign_sums(planes, numels, starts, voters, sums):  # type: ignore
+    """voters − 2·count as float32, the sum of the voters' signs, for the counts that stand in bit-sliced planes."""
+    for p in range(len(numels)):
+        for i in range(starts[p], starts[p] + ((numels[p] + 63) >> 6)):
+            block = sums[64 * i : 64 * i + 64]
+            block[:] = np.float32(voters[p])
+            for k in range(planes.shape[0]):
+                word, weight = planes[k, i], np.float32(2 << k)
+                for j in range(64):
+                    block[j] -= weight if (word >> np.uint64(j)) & np.uint64(1) else np.float32(0)
+
+
+@_compile
+def residuals(moved, numels, starts, scales, present, words, errors):  # type: ignore
+    """e ← p − scale·sign of the parameters that are present; `moved` holds p, both are float32[64·len(words)]."""
+    for p in range(len(numels)):
+        if not present[p]:
+            continue
+        for i in range(starts[p], starts[p] + ((numels[p] + 63) >> 6)):
+            word, size = words[i], min(64, numels[p] - 64 * (i - starts[p]))
+            for j in range(size):
+                at, negative = 64 * i + j, (word >> np.uint64(j)) & np.uint64(1)
+                errors[at] = moved[at] - (-scales[p] if negative else scales[p])
+
+
+@_compile
+def scaled_sign_means(ballots, scales, present, numels, starts, voters, means):  # type: ignore
+    """The voters' mean of scale·sign: added in float64 from rank 0 on, divided, and rounded to float32 once."""
+    total, first = np.empty(64, np.float64), 0
+    for p in range(len(numels)):
+        for i in range((numels[p] + 63) >> 6):
+            total[:] = 0.0
+            for n in range(len(ballots)):
+                if present[n, p]:
+                    word, scale = ballots[n, starts[p] + i], np.float64(scales[n, p])
+                    for j in range(64):
+                        total[j] += -scale if (word >> np.uint64(j)) & np.uint64(1) else scale
+            for j in range(min(64, numels[p] - 64 * i)):
+                means[first + 64 * i + j] = np.float32(total[j] / voters[p]) if voters[p] else np.float32(0)
+        first += numels[p]

@@ -4,8 +4,9 @@ import torch
 from torch import nn
 
 from mpisign import Signum, kernels, simulate
-from mpisign.collectives import ServerVote, ShardedVote, Vote
+from mpisign.collectives import ServerVote, ShardedVote, TreeVote, Vote
 from mpisign.comm import Comm, Message
+from mpisign.topology import Tree, binary_tree, chain, kary_tree, star
 
 
 def step_traffic(size: int, vote: type[Vote], numels: list[int], **settings: object) -> tuple[list[int], int]:
@@ -47,7 +48,7 @@ def test_abstaining_ties_cost_a_second_bit_downwards_only() -> None:
     assert abstaining - plain == 6400 // 8
 
 
-@pytest.mark.parametrize("vote", [ServerVote, ShardedVote])
+@pytest.mark.parametrize("vote", [ServerVote, ShardedVote, TreeVote])
 def test_two_hundred_tiny_tensors_are_one_message(vote: type[Vote]) -> None:
     _, one = step_traffic(4, vote, [2000])
     _, many = step_traffic(4, vote, [10] * 200)
@@ -89,3 +90,37 @@ def test_any_rank_can_be_the_server(server: int) -> None:
         return kernels.unpack(ServerVote(comm, layout, server=server)(ballot, 0), 0).tolist()
 
     assert simulate(3, body) == [[1, -1, -1]] * 3
+
+
+@pytest.mark.parametrize("tree", [chain(7), star(7, center=3), binary_tree(7), kary_tree(7, 3)])
+@pytest.mark.parametrize("root", [0, 4])
+def test_any_tree_gives_the_servers_verdict(tree: Tree, root: int) -> None:
+    layout = kernels.Layout([200, 3, 64])
+
+    def body(comm: Comm, vote: type[Vote], settings: dict[str, object]) -> list[bytes]:
+        random = np.random.default_rng(comm.rank)
+        counted = vote(comm, layout, "abstain", 1, **settings)
+        verdicts = []
+        for step in range(3):
+            ballot = torch.zeros(layout.message, dtype=torch.uint64)
+            signs = [torch.from_numpy(random.standard_normal(n).astype(np.float32)) for n in layout.numels]
+            one = np.ones(3, np.float32)
+            kernels.sign_ballot(
+                layout, [*signs[:2], None if comm.rank == 2 else signs[2]], None, one, one, "plus", 0, ballot
+            )
+            verdicts.append(counted(ballot, step).message.numpy().tobytes())
+        return verdicts
+
+    assert simulate(7, body, TreeVote, {"tree": tree, "root": root}) == simulate(7, body, ServerVote, {})
+
+
+def test_a_leaf_of_the_tree_sends_one_bit_a_coordinate() -> None:
+    numel = 64_000
+    sent, messages = step_traffic(7, TreeVote, [numel])
+    assert min(sent) <= 1.01 * numel / 8
+    assert messages <= 3  # two children and a parent, whatever the number of ranks
+
+
+def test_a_tree_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="a tree of 3 nodes for 2 ranks"):
+        simulate(2, lambda comm: TreeVote(comm, kernels.Layout([1]), tree=chain(3)))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mpisign import SGD, Signum, registry, simulate, testing
+from mpisign.attacks import Attack
 from mpisign.collectives import ServerVote
 from mpisign.tasks.base import Task
 
@@ -26,6 +27,11 @@ def test_every_partition_keeps_the_contract(name: str) -> None:
     testing.check_partition(registry.load("partition", name), 0.5 if name == "dirichlet" else None)
 
 
+@pytest.mark.parametrize("name", registry.BUILT_IN["attack"])
+def test_every_attack_keeps_the_contract(name: str) -> None:
+    testing.check_attack(registry.load("attack", name))
+
+
 @pytest.mark.parametrize("name", registry.BUILT_IN["task"])
 def test_every_task_names_a_model_that_exists(name: str) -> None:
     task = registry.load("task", name)()
@@ -38,7 +44,7 @@ class Forgetful(Signum):
 
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
-        self._momentum.zero_()
+        self.memory.zero_()
 
 
 class Selfish(SGD):
@@ -80,6 +86,25 @@ def test_the_vote_contract_finds_a_wrong_coin() -> None:
 def test_the_partition_contract_finds_a_sample_dealt_twice() -> None:
     with pytest.raises(AssertionError, match="dealt twice"):
         testing.check_partition(lambda labels, workers, seed, argument: [np.arange(len(labels))] * workers)
+
+
+@pytest.mark.parametrize(
+    "lie, words",
+    [
+        (lambda g: g.neg_(), "changed its input"),
+        (lambda g: g.double(), "but the attack says"),
+        (lambda g: g.reshape(-1), "but the attack says"),
+        (lambda g: g * np.random.default_rng().random(), "in a second run"),
+        (lambda g: g * torch.rand(()).to(g), "global generator"),
+    ],
+)
+def test_the_attack_contract_finds_what_is_broken(lie, words) -> None:
+    class Broken(Attack):
+        def __call__(self, gradients, step):
+            return [None if gradient is None else lie(gradient) for gradient in gradients]
+
+    with torch.random.fork_rng(devices=[]), pytest.raises(AssertionError, match=words):
+        testing.check_attack(Broken, ranks=(2,))
 
 
 def test_the_odd_model_is_odd() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from protocols import fit, verbs
 
-from mpisign import SGD, SignSGD, Signum, simulate
+from mpisign import SGD, SSDM, EFSignSGD, SignSGD, Signum, simulate
 
 pytestmark = pytest.mark.mpi
 
@@ -25,6 +25,11 @@ def test_every_verb_does_what_it_says(patient: bool) -> None:
         (Signum, {"tie": "abstain", "weight_decay": 0.1}),
         (Signum, {"tie": "plus", "zero": "plus"}),
         (SignSGD, {}),
+        (Signum, {"vote": "sharded", "tie": "abstain"}),
+        (Signum, {"vote": "tree"}),
+        (SSDM, {}),
+        (SSDM, {"norm": "carry"}),
+        (EFSignSGD, {}),
         (SGD, {"nesterov": True}),
     ],
 )

@@ -1,0 +1,117 @@
+"""From the settings of a run to its parts, on all ranks together: data, model, optimizer, attack."""
+
+import inspect
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import registry, seeding
+from .algorithms.base import DistributedOptimizer
+from .attacks import Attack, Honest, byzantine_ranks
+from .comm import Comm
+from .config import AlgorithmConfig, Config
+from .errors import ConfigError, DataError
+from .tasks.base import Dataset, Task
+from .tasks.partition import partition
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one rank holds of a data set: its part of the training data, and every size-th sample of the test data."""
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    shape: tuple[int, ...]
+    classes: int
+    tests: int  # on all ranks
+
+
+def build_task(comm: Comm, config: Config) -> Task:
+    """Return the task, before its data are read."""
+    task: Task = comm.together(lambda: registry.load("task", config.problem.task)(), ConfigError)
+    return task
+
+
+def share(comm: Comm, task: Task, config: Config) -> Shard:
+    """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks."""
+    data = comm.together(lambda: task.read(config.problem.data) if comm.rank == 0 else None, DataError)
+    form = torch.zeros(10, dtype=torch.int64)
+    if data is not None:
+        sizes = [len(data.y_train), len(data.y_test), data.classes, data.x_train.dtype == np.uint8, len(data.shape)]
+        form[: 5 + len(data.shape)] = torch.tensor([*sizes, *data.shape])
+    trains, tests, classes, is_uint8, dims, *dimensions = comm.bcast(form).tolist()
+    shape, dtype = tuple(dimensions[:dims]), torch.uint8 if is_uint8 else torch.float32
+
+    def handed_out(array: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        tensor = torch.empty(shape, dtype=dtype) if array is None else torch.from_numpy(np.ascontiguousarray(array))
+        return comm.bcast(tensor.view(-1)).view(shape)
+
+    each: Any = data or Dataset.__new__(Dataset)
+    x_train, y_train, x_test, y_test = (
+        getattr(each, name, None) for name in ("x_train", "y_train", "x_test", "y_test")
+    )
+    labels = handed_out(y_train, (trains,), torch.int64)
+    dealt = comm.together(lambda: partition(config.problem.partition, labels.numpy(), comm.size, config.run.seed))
+    mine = torch.from_numpy(dealt[comm.rank])
+    return Shard(
+        handed_out(x_train, (trains, *shape), dtype)[mine],
+        labels[mine],
+        handed_out(x_test, (tests, *shape), dtype)[comm.rank :: comm.size].clone(),
+        handed_out(y_test, (tests,), torch.int64)[comm.rank :: comm.size].clone(),
+        shape,
+        classes,
+        tests,
+    )
+
+
+def build_model(comm: Comm, task: Task, shard: Shard, config: Config) -> torch.nn.Module:
+    """Return the model, equal on all ranks, for the shape that the task's inputs have."""
+
+    def build() -> torch.nn.Module:
+        model = registry.load("model", config.problem.model or task.default_model)
+        shape = tuple(task.inputs(torch.zeros((1, *shard.shape), dtype=shard.x_train.dtype)).shape[1:])
+        with seeding.torch_seeded(config.run.seed, seeding.SHARED, "model"):
+            built: torch.nn.Module = model(shape, shard.classes)
+        return built
+
+    return comm.together(build, ConfigError)
+
+
+def build_optimizer(comm: Comm, model: torch.nn.Module, config: Config) -> DistributedOptimizer:
+    """Return the algorithm with those settings that it takes; one that it doesn't take must be left at its default."""
+    kind, settings = comm.together(lambda: _choose_algorithm(config))
+    optimizer: DistributedOptimizer = kind(model.parameters(), comm=comm, **settings)
+    return optimizer
+
+
+def _choose_algorithm(config: Config) -> tuple[Any, dict[str, Any]]:
+    name = config.algorithm.algorithm
+    kind = registry.load("algorithm", name)
+    if not (isinstance(kind, type) and issubclass(kind, DistributedOptimizer)):
+        raise ConfigError(f"--algorithm {name}: {kind!r} is no DistributedOptimizer")
+    takes = inspect.signature(kind).parameters
+    settings = {key: value for key, value in asdict(config.algorithm).items() if key != "algorithm"}
+    for key, value in settings.items():
+        if key not in takes and value != getattr(AlgorithmConfig(), key):
+            raise ConfigError(f"--{key.replace('_', '-')} {value}: {name} has no such setting; leave it out")
+    settings["seed"] = config.run.seed
+    return kind, {key: value for key, value in settings.items() if key in takes and value is not None}
+
+
+def build_attack(comm: Comm, config: Config) -> Attack:
+    """Return what this rank does to its gradients, `Honest` for most; what is wrong with it is raised on all ranks."""
+    name, size, seed = config.adversary.attack, comm.size, config.run.seed
+
+    def choose() -> tuple[type[Attack], tuple[int, ...]]:
+        kind = Honest if name is None else registry.load("attack", name)
+        if not (isinstance(kind, type) and issubclass(kind, Attack)):
+            raise ConfigError(f"--attack {name}: {kind!r} is no mpisign.attacks.Attack")
+        return kind, byzantine_ranks(config.adversary.byzantine, size)
+
+    kind, ranks = comm.together(choose)
+    return (kind if comm.rank in ranks else Honest)(comm.rank, ranks, size, seed)

@@ -156,10 +156,10 @@ def _number(kind: type[int] | type[float], text: str) -> int | float | str:
 def _read_toml(file: Path) -> dict[str, Any]:
     """Return what the file sets, whether it stands in its table or at the top."""
     try:
-        document = tomllib.loads(file.read_text("utf-8"))
+        document = tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"--config {file}: can't read it ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not a TOML file ({error})") from None
     found: dict[str, Any] = {}
     for key, value in _pairs(document, file):

@@ -1,5 +1,6 @@
 """What a run shows and writes: progress, metrics.jsonl, summary.json and the closing table; rank 0 alone does it."""
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ class Console(Tracker):
         bar: bool = False,
         stream: TextIO | None = None,
     ) -> None:
-        self.folder, self._wants_bar, self.stream = folder, bar, stream or sys.stdout
+        self.folder, self._wants_bar, self.stream = folder, bar, stream or sys.stdout or io.StringIO()
         self._bar: Any = None
         self._epochs = 0
         if folder is None:
@@ -93,7 +94,7 @@ class Console(Tracker):
         else:
             width = len(str(self._epochs))
             line = f"epoch {metrics['epoch']:{width}d}/{self._epochs}  step {metrics['step']:5d}  {shown}"
-            print(f"{line}  {metrics['seconds']:6.1f} s", file=self.stream, flush=True)
+            self._say(f"{line}  {metrics['seconds']:6.1f} s")
         if self.folder is not None:
             with (self.folder / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(metrics) + "\n")
@@ -102,11 +103,17 @@ class Console(Tracker):
         """Close the bar, print the table, write summary.json: its being there says that the run is done."""
         if self._bar is not None:
             self._bar.close()
-        print(table(summary), file=self.stream, flush=True)
+        self._say(table(summary))
         if self.folder is not None:
             partial = self.folder / "summary.json.part"
             partial.write_text(json.dumps(summary, indent=2) + "\n")
             partial.replace(self.folder / "summary.json")
+
+    def _say(self, text: str) -> None:
+        try:
+            print(text, file=self.stream, flush=True)
+        except OSError:
+            self.stream = io.StringIO()  # nobody listens any more; the run and its files matter more
 
 
 def table(summary: Metrics) -> str:

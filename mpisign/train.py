@@ -1,6 +1,8 @@
 """The command line: `mpirun -n 16 python -m mpisign.train`, or `python -m mpisign.train --simulate 16`."""
 
 import io
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -47,6 +49,8 @@ def _refuse(error: MpisignError, speaks: bool) -> int:
 
 
 def _under_mpi(config: Config, launch: environment.Launch) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):  # until the guard stands
+        signal.signal(number, lambda number, _: os._exit(128 + number))
     from .comm import MPIComm
     from .comm.guard import guard
 
@@ -86,7 +90,7 @@ def run(comm: "Comm", config: Config) -> dict[str, Any]:
     if getattr(comm, "local_rank", comm.rank) == 0:
         kernels.warm_up()  # alone: the others then find Numba's cache filled
     # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
-    bar = sys.stdout.isatty() and environment.launched().launcher == "none"
+    bar = sys.stdout is not None and sys.stdout.isatty() and environment.launched().launcher == "none"
     own = (config.run.output, to_toml(config), config.run.overwrite, bar)
     tracker = comm.together(lambda: Console(*own) if comm.rank == 0 else Tracker())
     kernels.warm_up()

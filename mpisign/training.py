@@ -86,6 +86,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
                 first_step_at = time.time()
             tracker.step()
         with watch("evaluate"):
+            agreed_checksum(comm, model)
             test_loss, accuracy = evaluate(comm, task, model, shard)
             sums = counts.over_ranks(comm)
         own = own + counts

@@ -4,6 +4,7 @@ import abc
 import hashlib
 import inspect
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from ..errors import DisagreementError, ParameterError
 from ..timing import Stopwatch
 
 Params = Iterable[Any]
+
+LARGEST = 1e30
+"""Hyperparameters stay below it, so that a step is finite in float32."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,25 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError where a group's hyperparameters can't be used."""
-        for name, low, high in (("lr", 0.0, math.inf), ("momentum", 0.0, 1.0), ("weight_decay", 0.0, math.inf)):
-            if name in group and not low <= float(group[name]) < high:
-                raise ParameterError(f"{name} must be at least {low:g} and below {high:g}, got {group[name]}")
+        for name, high in (("lr", LARGEST), ("momentum", 1.0), ("weight_decay", LARGEST)):
+            if name not in group:
+                continue
+            value = group[name]
+            number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not number and not (isinstance(value, Tensor) and value.numel() == 1):
+                raise ParameterError(f"{name} must be a number, got {type(value).__name__}: {value!r}")
+            if not 0 <= float(value) < high:
+                raise ParameterError(f"{name} must be at least 0 and below {high:g}, got {value}")
+            if number:
+                group[name] = float(value)  # a NumPy number would be refused by torch.load's safe mode
+        if "lr" in group and float(group["lr"]) * float(group.get("weight_decay", 0)) >= LARGEST:
+            raise ParameterError(
+                f"lr * weight_decay must be below {LARGEST:g}, got {group['lr']} * {group['weight_decay']}"
+            )
+
+    def settings(self) -> tuple[Any, ...]:
+        """What must be equal on all ranks beside parameters and groups."""
+        return ()
 
     @property
     def bytes_up(self) -> int:
@@ -138,9 +158,15 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
             _add_param_group(self, param_group)
             return
 
+        groups = len(self.param_groups)
+
         def add() -> None:
-            _add_param_group(self, param_group)
-            self._check()
+            try:
+                _add_param_group(self, param_group)
+                self._check()
+            except Exception:
+                del self.param_groups[groups:]
+                raise
 
         self.comm.together(add, ParameterError)
         self._start()
@@ -191,7 +217,7 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     def _fingerprint(self) -> int:
         groups = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
         tensors = [(tuple(p.shape), p.stride(), str(p.dtype)) for p in self.parameters]
-        text = repr((type(self).__name__, self.defaults, groups, tensors))
+        text = repr((type(self).__name__, groups, tensors, self.settings()))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
 
@@ -206,8 +232,12 @@ def dense_gradient(p: Tensor, index: int) -> Tensor | None:
 
 def broadcast_buffers(model: torch.nn.Module, comm: Any = None) -> None:
     """Give every rank rank 0's buffers (such as BatchNorm's running statistics), which training does not synchronise."""
+    ranks, buffers = as_comm(comm), list(model.buffers())
+    form = [(tuple(buffer.shape), str(buffer.dtype)) for buffer in buffers]
+    number = int.from_bytes(hashlib.blake2b(repr(form).encode(), digest_size=7).digest(), "little")
+    ranks.insist(number, DisagreementError(f"rank {ranks.rank}: ranks have different buffers; here {form}"))
     with torch.no_grad():
-        _broadcast(list(model.buffers()), as_comm(comm))
+        _broadcast(buffers, ranks)
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:

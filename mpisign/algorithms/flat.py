@@ -110,6 +110,8 @@ class FlatOptimizer(DistributedOptimizer):
             p.as_strided((p.numel(),), (1,), p.storage_offset()).mul_(decay).sub_(direction)
             return
         target = self.state[p].get("master", p)
+        if target is not p and not torch.equal(target.to(p.dtype), p):
+            target.copy_(p)  # somebody has changed the parameter since
         target.mul_(decay).sub_(direction.view(p.shape))
         if target is not p:
             p.copy_(target)

@@ -12,8 +12,8 @@ from .base import DistributedOptimizer, Params, Report, dense_gradient
 class SGD(DistributedOptimizer, torch.optim.SGD):
     """Data-parallel SGD: the mean of the workers' gradients, then torch's own SGD step on every rank.
 
-    The mean is over the workers that have a gradient, in rank order, so that it has the same bits under every MPI. After
-    a step `p.grad` holds the mean. torch's conventions: undamped momentum, weight decay added to the gradient.
+    The mean is over the workers that have a gradient, in rank order, so that it has the same bits under every MPI. A
+    step leaves `p.grad` as it is. torch's conventions: undamped momentum, weight decay added to the gradient.
 
     Args:
         params: parameters or groups.
@@ -71,9 +71,13 @@ class SGD(DistributedOptimizer, torch.optim.SGD):
         """Average, then step."""
         means, finite = self.mean([dense_gradient(p, index) for index, p in enumerate(self.parameters)])
         with self.watch("apply"):
+            own = [p.grad for p in self.parameters]
             for p, mean in zip(self.parameters, means, strict=True):
                 p.grad = None if mean is None else mean.view(p.shape).to(p.dtype)
             torch.optim.SGD.step(self)
+            # back again: the means lie in a buffer, into which the next backward would accumulate
+            for p, gradient in zip(self.parameters, own, strict=True):
+                p.grad = gradient
         return Report(self.mean.voters, finite=finite)
 
     step = DistributedOptimizer.step

@@ -50,16 +50,25 @@ class Signum(FlatOptimizer):
         comm: Any = None,
     ) -> None:
         self.tie, self.zero, self.seed = tie, zero, seed
-        self._vote_type: type[Vote] = registry.load("vote", vote) if isinstance(vote, str) else vote
+        self._vote = vote
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}, comm)
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError where a group's hyperparameters can't be used."""
         super().check_group(group)
+        self._vote_type: type[Vote] = registry.load("vote", self._vote) if isinstance(self._vote, str) else self._vote
+        if not (isinstance(self._vote_type, type) and issubclass(self._vote_type, Vote)):
+            raise ParameterError(f"vote must be a name or a subclass of mpisign.collectives.Vote, got {self._vote!r}")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise ParameterError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         if self.tie not in ("coin", "plus", "abstain") or self.zero not in ("coin", "plus"):
             raise ParameterError(
                 f"tie is coin, plus or abstain and zero is coin or plus; got tie={self.tie!r}, zero={self.zero!r}"
             )
+
+    def settings(self) -> tuple[Any, ...]:
+        """Vote, rules and seed: ranks that differ in them would wait for each other, or drift apart."""
+        return (self._vote_type.__qualname__, self.tie, self.zero, self.seed)
 
     def keeps(self) -> bool:
         """Tell whether any group has momentum."""

@@ -80,7 +80,7 @@ class Comm(abc.ABC):
 
     def bcast(self, block: Tensor, root: int = 0) -> Tensor:
         """Fill `block` on all ranks with root's, in place, and return it."""
-        started = self._begin(block)
+        started = self._begin(block, root)
         self._bcast(block, root)
         copies = self.size - 1 if self.rank == root else 0
         self._count(started, block, sent=copies, received=int(self.rank != root))
@@ -88,7 +88,7 @@ class Comm(abc.ABC):
 
     def gather(self, block: Tensor, root: int = 0) -> Tensor | None:
         """[k] on each rank -> [size, k] on root, None elsewhere."""
-        started = self._begin(block)
+        started = self._begin(block, root)
         if self.rank != root:
             self._wait_all([self._isend(block, root, _GATHER)])
             self._count(started, block, sent=1)
@@ -105,7 +105,7 @@ class Comm(abc.ABC):
         A yielded list is valid until the next one: root holds no more than `buffers` blocks of others at a time.
         Exhaust it: the verb is over when the iterator is.
         """
-        started = self._begin(block)
+        started = self._begin(block, root)
         tag = _COLLECT + self._collects % 1024
         self._collects += 1
         if self.rank != root:
@@ -151,6 +151,8 @@ class Comm(abc.ABC):
 
         Ranks are added in order 0, 1, 2 …, so that floats give the same bits under every transport.
         """
+        if op not in ("sum", "min", "max"):
+            raise ValueError(f"op must be sum, min or max, got {op!r}")
         if block.dtype not in _SUMMABLE:
             raise TypeError(f"allreduce takes {', '.join(map(str, _SUMMABLE))}, not {block.dtype}")
         if self.size == 1:
@@ -165,13 +167,13 @@ class Comm(abc.ABC):
 
     def send(self, block: Tensor, dest: int) -> None:
         """Send a block to one rank, which must receive it; a message between the same two keeps its order."""
-        started = self._begin(block)
+        started = self._begin(block, dest)
         self._wait_all([self._isend(block, dest, _DIRECT)])
         self._count(started, block, sent=1)
 
     def receive(self, block: Tensor, source: int) -> Tensor:
         """Fill `block` with what `source` sends, in place, and return it."""
-        started = self._begin(block)
+        started = self._begin(block, source)
         self._wait_all([self._irecv(block, source, _DIRECT)])
         self._count(started, block, received=1)
         return block
@@ -301,8 +303,10 @@ class Comm(abc.ABC):
 
     # ---- checks and counts ----
 
-    def _begin(self, block: Tensor) -> float:
+    def _begin(self, block: Tensor, partner: int = 0) -> float:
         self._check(block)
+        if not 0 <= partner < self.size:
+            raise ValueError(f"no rank {partner} among {self.size}: ranks are 0 to {self.size - 1}")
         return time.perf_counter()
 
     @staticmethod

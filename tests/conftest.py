@@ -69,6 +69,13 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts mpirun takes seconds."""
+    for item in items:
+        if "mpirun" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Under mpirun rank 0 alone reports."""

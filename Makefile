@@ -9,6 +9,7 @@ PYTHON ?= python3
 MPI ?= mpich
 VENV ?= $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
 RANKS ?= 16
+SIZES ?= 1 2 3 4 7
 comma := ,
 EXTRAS := $(if $(filter system,$(MPI)),,$(MPI)$(comma))test$(if $(filter mpich,$(MPI)),$(comma)tutorials)
 
@@ -35,7 +36,7 @@ test: $(VENV)/ready
 	@$(MAKE) --no-print-directory test-mpi
 
 test-mpi: $(VENV)/ready
-	@for n in 1 2 3 4 7; do \
+	@for n in $(SIZES); do \
 		echo "== tests under mpirun -n $$n ($(MPI))"; \
 		timeout -k 5 300 mpirun -n $$n python -m pytest --with-mpi --only-mpi tests/mpi || exit 1; \
 	done

@@ -91,8 +91,8 @@ def run(comm: "Comm", config: Config) -> dict[str, Any]:
         kernels.warm_up()  # alone: the others then find Numba's cache filled
     # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
     bar = sys.stdout is not None and sys.stdout.isatty() and environment.launched().launcher == "none"
-    own = (config.run.output, to_toml(config), config.run.overwrite, bar)
-    tracker = comm.together(lambda: Console(*own) if comm.rank == 0 else Tracker())
+    output, overwrite = config.run.output, config.run.overwrite
+    tracker = comm.together(lambda: Console(output, to_toml(config), overwrite, bar) if comm.rank == 0 else Tracker())
     kernels.warm_up()
     summary, model = train(comm, config, tracker)
     if comm.rank == 0 and config.run.output is not None:

@@ -62,7 +62,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     watch = optimizer.watch
     loop = _Loop(comm, config, shard)
     tracker.begin(loop.epochs, loop.steps_per_epoch)
-    own, metrics, sent, first_step_at = Counts(), {}, 0, math.nan
+    own, metrics, sent, first_step_at, fingerprint = Counts(), {}, 0, math.nan, 0
     comm.barrier()
     started = time.perf_counter()
     for epoch in range(loop.epochs):
@@ -86,7 +86,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
                 first_step_at = time.time()
             tracker.step()
         with watch("evaluate"):
-            agreed_checksum(comm, model)
+            fingerprint = agreed_checksum(comm, model)
             test_loss, accuracy = evaluate(comm, task, model, shard)
             sums = counts.over_ranks(comm)
         own = own + counts
@@ -132,7 +132,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "bytes_sent": int(per_rank[comm.size // 2]),
         "bytes_sent_float32": round(int(per_rank[comm.size // 2]) * dense),
         "bytes_sent_most": int(per_rank[-1]),
-        "checksum": f"{agreed_checksum(comm, model):014x}",
+        "checksum": f"{fingerprint:014x}",
         "first_step_at": first_step_at,
     }
     return summary, model

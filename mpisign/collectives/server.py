@@ -5,7 +5,7 @@ from torch import Tensor
 from .. import kernels
 from ..comm import Comm
 from ..timing import Stopwatch
-from .vote import Vote
+from .vote import Vote, count_arrivals
 
 
 class ServerVote(Vote):
@@ -29,15 +29,8 @@ class ServerVote(Vote):
         self._tally = kernels.Tally(layout, comm.size) if comm.rank == server else None
 
     def _decide(self, ballot: Tensor, key: int) -> None:
-        arrivals = self.comm.collect(ballot, self.server)
-        if self._tally is None:
-            for _ in arrivals:
-                raise AssertionError("only the server receives ballots")
-        else:
-            self._tally.clear()
-            for ballots in arrivals:
-                with self.watch("vote"):
-                    self._tally.add(ballots)
+        count_arrivals(self.comm, ballot, self.server, self._tally, self.watch)
+        if self._tally is not None:
             with self.watch("vote"):
                 self._tally.decide(key, self.verdict)
         self.comm.bcast(self.verdict.message, self.server)

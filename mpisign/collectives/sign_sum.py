@@ -8,6 +8,7 @@ from torch import Tensor
 from .. import kernels
 from ..comm import Comm
 from ..timing import Stopwatch
+from .vote import count_arrivals
 
 
 class SignSum:
@@ -43,11 +44,6 @@ class SignSum:
             for start, numel in zip(layout.starts.tolist(), layout.numels.tolist(), strict=True)
         ]
 
-    @property
-    def nbytes_down(self) -> int:
-        """Bytes that each worker receives."""
-        return self._message.nbytes
-
     def __call__(self, ballot: Tensor) -> list[Tensor | None]:
         """Return each parameter's sum of its voters' signs, float32[numel], None where nobody votes; until the next call."""
         with self.watch("communicate"):
@@ -63,15 +59,9 @@ class SignSum:
         return [block if count else None for block, count in zip(self._blocks, self.counts.tolist(), strict=True)]
 
     def _count(self, ballot: Tensor) -> None:
-        arrivals = self.comm.collect(ballot, self.server)
+        count_arrivals(self.comm, ballot, self.server, self._tally, self.watch)
         if self._tally is None:
-            for _ in arrivals:
-                raise AssertionError("only the server receives ballots")
             return
-        self._tally.clear()
-        for ballots in arrivals:
-            with self.watch("vote"):
-                self._tally.add(ballots)
         with self.watch("vote"):
             header = self.layout.header
             self._planes[:, header:] = self._tally.counters().numpy()

@@ -9,6 +9,19 @@ from ..comm import Comm
 from ..timing import Stopwatch
 
 
+def count_arrivals(comm: Comm, ballot: Tensor, server: int, tally: kernels.Tally | None, watch: Stopwatch) -> None:
+    """Let the server count all ranks' ballots as they arrive; the others have no tally, and send. Collective."""
+    arrivals = comm.collect(ballot, server)
+    if tally is None:
+        for _ in arrivals:
+            raise AssertionError("only the server receives ballots")
+        return
+    tally.clear()
+    for ballots in arrivals:
+        with watch("vote"):
+            tally.add(ballots)
+
+
 class Vote(abc.ABC):
     """Decides by majority, coordinate by coordinate; subclasses say who counts, and where.
 

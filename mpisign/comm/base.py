@@ -4,7 +4,7 @@ import abc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -42,10 +42,6 @@ class Traffic:
     received: int = 0
     messages: int = 0
     seconds: float = 0.0
-
-
-class Request(Protocol):
-    """A send or receive that has been started; only its transport looks inside."""
 
 
 class Pending:

@@ -1,6 +1,7 @@
 """The usual trees: chain, star, binary, double binary and k-ary."""
 
 from ..errors import TopologyError
+from .checks import check_size
 from .tree import Tree
 
 
@@ -19,7 +20,7 @@ def star(n: int, center: int = 0) -> Tree:
     >>> star(4, center=2).neighbors
     ((2,), (2,), (0, 1, 3), (2,))
     """
-    _check_size(n)
+    check_size(n, "tree")
     if center not in range(n):
         raise TopologyError(f"center {center} is no node of a star of {n}: choose one of 0 to {n - 1}")
     return Tree.from_edges(n, [(center, node) for node in range(n) if node != center])
@@ -56,7 +57,7 @@ def double_binary_trees(n: int) -> tuple[Tree, Tree]:
     return tree, mirrored(tree)
 
 
-def kary_tree(n: int, degree: int) -> Tree:
+def kary_tree(n: int, degree: int = 3) -> Tree:
     """Return the tree in which no node has more than `degree` >= 2 neighbours, filled breadth first from node 0.
 
     Node 0 has `degree` children and every other node degree−1, as far as n goes.
@@ -70,10 +71,5 @@ def kary_tree(n: int, degree: int) -> Tree:
 
 
 def _from_parents(parents: list[int | None], n: int) -> Tree:
-    _check_size(n)
+    check_size(n, "tree")
     return Tree.from_edges(n, [(parent, node) for node, parent in enumerate(parents) if parent is not None])
-
-
-def _check_size(n: int) -> None:
-    if n < 1:
-        raise TopologyError(f"a tree needs at least 1 node, got {n}")

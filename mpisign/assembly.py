@@ -103,15 +103,26 @@ def _choose_algorithm(config: Config) -> tuple[Any, dict[str, Any]]:
     return kind, {key: value for key, value in settings.items() if key in takes and value is not None}
 
 
-def build_attack(comm: Comm, config: Config) -> Attack:
-    """Return what this rank does to its gradients, `Honest` for most; what is wrong with it is raised on all ranks."""
+def _parameters(kind: type) -> set[str]:
+    """The names of all arguments that a class takes, its bases' among them where it hands on the rest."""
+    names: set[str] = set()
+    for one in kind.__mro__:
+        own = inspect.signature(one).parameters.values()
+        names |= {parameter.name for parameter in own}
+        if "__init__" in vars(one) and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own):
+            break
+    return names - set(getattr(kind, "takes_no", ()))
+
+
+def build_attack(comm: Comm, config: Config) -> tuple[type[Attack], Attack]:
+    """Return the run's attack and what this rank does, which is `Honest` for most; what is wrong is raised on all ranks."""
     name, size, seed = config.adversary.attack, comm.size, config.run.seed
 
     def choose() -> tuple[type[Attack], tuple[int, ...]]:
         kind = Honest if name is None else registry.load("attack", name)
         if not (isinstance(kind, type) and issubclass(kind, Attack)):
             raise ConfigError(f"--attack {name}: {kind!r} is no mpisign.attacks.Attack")
-        return kind, byzantine_ranks(config.adversary.byzantine, size)
+        return kind, byzantine_ranks(config.adversary.byzantine, size, config.adversary.hit_server)
 
     kind, ranks = comm.together(choose)
-    return (kind if comm.rank in ranks else Honest)(comm.rank, ranks, size, seed)
+    return kind, (kind if comm.rank in ranks else Honest)(comm.rank, ranks, size, seed)

@@ -1,14 +1,14 @@
 """What a Byzantine worker does to the labels and gradients it holds; no algorithm knows of it.
 
 An attack comes between backward and step, so that every algorithm meets the same ones. A new one is a subclass of `Attack`
-in a file of one's own: `--attack my_file.py:Mine`.
+in a file of one's own: `--attack my_file.py:Mine`. Those that know what the others say are in `overhearing.py`.
 """
 
 import abc
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from .errors import ConfigError
 
 Gradients = list[Tensor | None]
 """One entry a parameter; None where the worker has no gradient, and abstains."""
+
+Overheard = Literal["nothing", "gradients", "ballots"]
 
 
 class Attack(abc.ABC):
@@ -32,9 +34,12 @@ class Attack(abc.ABC):
 
     Attributes:
         colludes: whether all Byzantine workers draw alike, from one shared stream, or each from its own.
+        overhears: what it knows of the honest workers before it speaks: "gradients" (`overhearing.GradientAttack`), or
+            "ballots" (`overhearing.BallotAttack`).
     """
 
     colludes: ClassVar[bool] = False
+    overhears: ClassVar[Overheard] = "nothing"
 
     def __init__(self, rank: int, ranks: Sequence[int], size: int, seed: int = 0) -> None:
         self.rank, self.ranks, self.size, self.seed = rank, tuple(ranks), size, seed
@@ -146,23 +151,34 @@ class LabelFlip(Attack):
         return classes - 1 - y
 
 
-def byzantine_ranks(spec: str, size: int) -> tuple[int, ...]:
+def byzantine_ranks(spec: str, size: int, hit_server: bool = False) -> tuple[int, ...]:
     """Return the ranks that `--byzantine` names among `size`, lowest first: of a number or a share, the last ones.
 
-    The last, so that the server's own worker, rank 0, is hit last. Errors: ConfigError for ranks that don't exist.
+    The last, so that the server's own worker, rank 0, is hit last; `hit_server` takes the first ones, as the paper's code
+    does. Errors: ConfigError for ranks that don't exist, a share that rounds to nobody, or where nobody honest is left.
 
-    >>> byzantine_ranks("3", 7), byzantine_ranks("0.4", 7), byzantine_ranks("ranks:1,3", 7)
-    ((4, 5, 6), (5, 6), (1, 3))
+    >>> byzantine_ranks("3", 7), byzantine_ranks("3", 7, hit_server=True), byzantine_ranks("ranks:1,3", 7)
+    ((4, 5, 6), (0, 1, 2), (1, 3))
     """
     wanted = parse_byzantine(spec)
     if isinstance(wanted, tuple):
         if wanted[-1] >= size:
             raise ConfigError(f"--byzantine {spec}: no rank {wanted[-1]} here; wanted ranks from 0 to {size - 1}")
-        return wanted
-    count = math.floor(wanted * size) if isinstance(wanted, Fraction) else wanted
-    if count > size:
-        raise ConfigError(f"--byzantine {spec}: wanted at most {size}, the number of ranks; start more, or name fewer")
-    return tuple(range(size - count, size))
+        ranks = wanted
+    else:
+        count = math.floor(wanted * size) if isinstance(wanted, Fraction) else wanted
+        if wanted and not count:
+            raise ConfigError(
+                f"--byzantine {spec}: of {size} ranks that is nobody, since a share is rounded down; wanted at least "
+                f"one, as in --byzantine 1"
+            )
+        ranks = tuple(range(min(count, size)) if hit_server else range(size - min(count, size), size))
+    if len(ranks) == size:
+        raise ConfigError(
+            f"--byzantine {spec}: nobody of {size} ranks is honest; wanted at most {size - 1}: start more ranks, or name "
+            f"fewer"
+        )
+    return ranks
 
 
 def _each(gradients: Gradients, lie: Callable[[Tensor], Tensor]) -> Gradients:

@@ -297,6 +297,12 @@ def _one_of(choices: tuple[str, ...], value: Any, where: str) -> str:
             f"{where}: no such choice{registry.nearest(str(value), choices)}; wanted {' or '.join(choices)}"
         )
     return str(value)
+    hit_server: bool = field(
+        default=False,
+        metadata=_about(
+            "--hit-server", "count them from rank 0 on, the server's worker first, as the paper's code does"
+        ),
+    )
 
 
 def _whole(value: Any, where: str) -> int:
@@ -305,6 +311,11 @@ def _whole(value: Any, where: str) -> int:
     return int(value)
 
 
+        if self.hit_server and (not lies or self.byzantine.startswith("ranks:")):
+            raise ConfigError(
+                f"--hit-server: says which ranks a number or a share means, but --byzantine is {self.byzantine}; leave it "
+                f"out, or give --byzantine 3"
+            )
 def _real(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{where}: wanted a number")

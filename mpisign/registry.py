@@ -53,6 +53,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "partition": {
         "iid": "mpisign.tasks.partition:iid",
         "dirichlet": "mpisign.tasks.partition:dirichlet",
+        "alie": "mpisign.overhearing:ALIE",
+        "inner_product": "mpisign.overhearing:InnerProduct",
         "by_class": "mpisign.tasks.partition:by_class",
     },
     "topology": {

@@ -21,6 +21,7 @@ from .collectives import Vote
 from .comm import Comm, simulate
 
 RANKS = (1, 2, 3, 4, 7)
+from .overhearing import BallotAttack, GradientAttack
 """Numbers of ranks that checks run with: powers of two alone would hide faults."""
 
 _STEPS = 6
@@ -254,10 +255,11 @@ def _require_verdict(verdict: kernels.Verdict, signs: Any, present: Any, key: in
 def check_attack(make: Callable[[int, Sequence[int], int, int], Attack], ranks: Sequence[int] = RANKS) -> None:
     """Check an attack, `make(rank, ranks, size, seed)`: what it says has the shapes and dtypes of the gradients, or is None.
 
-    The same seed gives the same bits, and neither its input nor torch's global generator changes; so for labels.
+    The same seed gives the same bits, and neither its input nor torch's global generator changes; so for labels, and for
+    what it says after it has heard the honest workers' gradients, or their ballots.
     """
     for size in ranks:
-        liars = tuple(range(size // 2, size))
+        liars = tuple(range(max(size // 2, 1), size))  # somebody is honest
         for rank in liars:
             first, second = (_lies(make(rank, liars, size, 3)) for _ in range(2))
             _require(first == second, f"rank {rank} of {size} says something else in a second run with the same seed")
@@ -279,6 +281,8 @@ def _lies(attack: Attack) -> list[Any]:
             _require(fits, f"step {step}: {name} is {p.dtype}{list(p.shape)}, but the attack says {lie}")
         said += [None if lie is None else checksum([lie]) for lie in lies]
     y = torch.arange(10)
+        if isinstance(attack, GradientAttack):
+            attack.hear(_honest_gradients(attack, step))
     labels = attack.labels(y, 10)
     _require(y.tolist() == list(range(10)), "the attack changed its input, the labels")
     fits = labels.dtype == y.dtype and labels.shape == y.shape and bool(((labels >= 0) & (labels < 10)).all())
@@ -291,10 +295,43 @@ def _same(tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> 
     return all(
         a is b if a is None or b is None else checksum([a]) == checksum([b])
         for a, b in zip(tensors, others, strict=True)
+    if isinstance(attack, BallotAttack):
+        said += _ballots(attack)
     )
 
 
 def check_partition(deal: Callable[..., Sequence[Any]], argument: float | None = None) -> None:
+def _honest_gradients(attack: Attack, step: int) -> list[list[Tensor | None]]:
+    """What the honest workers say: all but one parameter, the first of them with NaN in another, nobody at the last step."""
+    honest: list[list[Tensor | None]] = []
+    for rank in sorted(set(range(attack.size)) - set(attack.ranks)):
+        model = odd_model()
+        give_gradients(model, rank, step, list(model) if step == _STEPS - 1 else ["single"])
+        matrix = model["matrix"].grad
+        if matrix is not None and rank == 0:
+            matrix[0, 0] = float("nan")
+        honest.append([p.grad for p in model.values()])
+    return honest
+
+
+def _ballots(attack: BallotAttack) -> list[Any]:
+    """Let it see honest ballots of several lengths, with abstentions; return its own."""
+    random, said = np.random.default_rng(1), list[Any]()
+    for step in range(_STEPS):
+        for numel in (0, 1, 63, 64, 65):
+            honest = random.integers(-1, 2, (attack.size - len(attack.ranks), numel)).astype(np.int8)
+            before = honest.copy()
+            votes = attack.votes(honest, step)
+            _require(np.array_equal(honest, before), f"step {step}: the attack changed its input, the honest ballots")
+            fits = isinstance(votes, np.ndarray) and votes.dtype == np.int8 and votes.shape == (numel,)
+            _require(
+                fits and bool((abs(votes) == 1).all()),
+                f"wanted votes int8[{numel}] of -1 and 1, but the attack says {votes}",
+            )
+            said.append(votes.tolist())
+    return said
+
+
     """Check a partition, `deal(labels, workers, seed, argument)`: every sample once, and the same for the same seed."""
     labels = np.random.default_rng(0).integers(10, size=2003)
     for workers in RANKS:

@@ -151,7 +151,7 @@ def table(summary: Metrics) -> str:
 def _attack(summary: Metrics) -> str:
     """The attack, by whom, and how often each side agreed with the majority."""
     liars = summary["byzantine"]
-    who = f"rank{'s' if len(liars) > 1 else ''} {', '.join(map(str, liars))}" if liars else "no rank"
+    who = f"rank{'s' if len(liars) > 1 else ''} {', '.join(map(str, liars))}"
     honest, byzantine = (
         _mean([value for rank, value in enumerate(summary["agreement_by_rank"]) if (rank in liars) == lies])
         for lies in (False, True)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from . import seeding
-from .algorithms.base import DistributedOptimizer, Report, broadcast_buffers, checksum
+from .algorithms.base import DistributedOptimizer, Report, broadcast_buffers, checksum, dense_gradient
 from .assembly import Shard, build_attack, build_model, build_optimizer, build_task, share
-from .attacks import Attack
+from .attacks import Attack, Gradients
 from .comm import Comm
+from .comm.uncounted import uncounted
 from .config import Config
 from .errors import DisagreementError
+from .overhearing import GradientAttack
 from .tasks.base import Task
 from .tracking import Metrics, Tracker
 
@@ -54,7 +56,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     the ranks that lie, `checksum` in hexadecimal.
     """
     seed = config.run.seed
-    attack = build_attack(comm, config)
+    kind, attack = build_attack(comm, config)
     task = build_task(comm, config)
     shard = share(comm, task, config)
     model = build_model(comm, task, shard, config)
@@ -77,6 +79,8 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
                     loss.backward()  # type: ignore[no-untyped-call]
                 counts.loss += float(loss.detach())
                 counts.batches += 1
+            if kind.overhears == "gradients":
+                overhear(comm, attack, optimizer)
             tamper(attack, optimizer)
             before = comm.traffic.sent
             optimizer.step()
@@ -155,6 +159,33 @@ class _Loop:
         for step in range(min(self.steps_per_epoch, self._left)):
             self._left -= 1
             yield order[step * self._batch_size : (step + 1) * self._batch_size]
+
+
+def overhear(comm: Comm, attack: Attack, optimizer: DistributedOptimizer) -> None:
+    """Let a Byzantine worker know all honest workers' gradients; collective, and no traffic of the algorithm's.
+
+    Every rank receives all gradients for it, in float32, or float64 where a parameter is.
+    """
+    parameters = optimizer.parameters
+    gradients = [dense_gradient(p, index) for index, p in enumerate(parameters)]
+    wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+    there = torch.tensor([gradient is not None for gradient in gradients], dtype=wide)
+    flat = [(p if g is None else g).detach().reshape(-1).to(wide) for p, g in zip(parameters, gradients, strict=True)]
+    with uncounted(comm):
+        rows = comm.allgather(torch.cat([there, *flat]))
+    if not isinstance(attack, GradientAttack):
+        return
+    sizes = [len(there), *(p.numel() for p in parameters)]
+    honest: list[Gradients] = []
+    for rank in sorted(set(range(comm.size)) - set(attack.ranks)):
+        given, *blocks = torch.split(rows[rank], sizes)
+        honest.append(
+            [
+                block.view(p.shape).to(p.dtype) if here else None
+                for here, block, p in zip(given.tolist(), blocks, parameters, strict=True)
+            ]
+        )
+    attack.hear(honest)
 
 
 def tamper(attack: Attack, optimizer: DistributedOptimizer) -> None:

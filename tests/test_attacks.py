@@ -38,13 +38,19 @@ class Loud(Blind):
 
 
 def learnt(
-    attack: str | None = None, byzantine: str = "0", size: int = 7, epochs: int = 8, **algorithm: object
+    attack: str | None = None,
+    byzantine: str = "0",
+    size: int = 7,
+    epochs: int = 8,
+    hit_server: bool = False,
+    seed: int = 0,
+    **algorithm: object,
 ) -> dict:
     """The summary of a run on digits, by default with Signum at lr 0.002, its best of 0.001, 0.002, 0.004."""
     config = Config(
         algorithm=AlgorithmConfig(**{"lr": 0.002} | algorithm),
-        run=RunConfig(epochs=epochs),
-        adversary=AdversaryConfig(attack, byzantine),
+        run=RunConfig(epochs=epochs, seed=seed),
+        adversary=AdversaryConfig(attack, byzantine, hit_server),
     )
     return simulate(size, lambda comm: train(comm, config, Tracker())[0])[0]
 
@@ -157,7 +163,6 @@ def test_the_table_names_the_attack_and_both_sides_agreement() -> None:
     assert "silent by rank 6; agreement of honest" in table(learnt("silent", "1", epochs=1))
     assert "Byzantine" not in table(learnt("silent", "1", epochs=1))
     assert table(learnt("invert", "1", epochs=1, algorithm="sgd")).count("agreement") == 0
-    assert "invert by no rank; agreement of honest" in table(learnt("invert", "0.1", epochs=1))
     assert "attack" not in table(learnt(epochs=1))
 
 
@@ -229,15 +234,23 @@ def test_a_label_flip_turns_labels_and_leaves_gradients() -> None:
 
 def test_the_last_ranks_lie_and_a_share_is_rounded_down() -> None:
     assert byzantine_ranks("0", 7) == ()
-    assert byzantine_ranks("7", 7) == tuple(range(7))
+    assert byzantine_ranks("6", 7) == tuple(range(1, 7))
     assert byzantine_ranks("0.4", 7) == (5, 6)
-    assert byzantine_ranks("0.1", 7) == ()
     assert len(byzantine_ranks("0.29", 100)) == 29  # 0.29 * 100 is 28.999999999999996 in floats
     assert byzantine_ranks("ranks:3,1", 4) == (1, 3)
 
 
+def test_the_server_is_spared_last_unless_it_is_to_be_hit() -> None:
+    assert byzantine_ranks("3", 7, hit_server=True) == (0, 1, 2)
+    assert byzantine_ranks("0.4", 7, hit_server=True) == (0, 1)
+    assert learnt("invert", "2", epochs=1)["byzantine"] == [5, 6]
+    assert learnt("invert", "2", epochs=1, hit_server=True)["byzantine"] == [0, 1]
+
+
 def test_flags_and_file_reach_the_settings(tmp_path: Path) -> None:
     assert parse(["--attack", "invert", "--byzantine", "0.4"]).adversary == AdversaryConfig("invert", "0.4")
+    hit = parse(["--attack", "invert", "--byzantine", "3", "--hit-server"]).adversary
+    assert hit == AdversaryConfig("invert", "3", hit_server=True)
     file = tmp_path / "run.toml"
     file.write_text("[adversary]\nattack = 'nan'\nbyzantine = 'ranks:1'\n")
     assert parse(["--config", str(file)]).adversary == AdversaryConfig("nan", "ranks:1")
@@ -249,6 +262,8 @@ def test_flags_and_file_reach_the_settings(tmp_path: Path) -> None:
         ("--attack invert", "--attack invert: by nobody; say by whom, as in --byzantine 3, 0.4 or ranks:1,3"),
         ("--attack invert --byzantine 0.0", "--attack invert: by nobody"),
         ("--byzantine 3", "--byzantine 3: they do nothing yet; say what, as in --attack invert"),
+        ("--hit-server", "--hit-server: says which ranks a number or a share means, but --byzantine is 0; leave it out"),
+        ("--attack nan --byzantine ranks:1 --hit-server", "--hit-server: says which ranks a number or a share means, but"),
         ("--attack inverted --byzantine 3", "--attack inverted: no such attack (did you mean 'invert'?); known are"),
     ],
 )  # fmt: skip
@@ -275,7 +290,10 @@ def test_malformed_ranks_are_refused(spec: str) -> None:
 @pytest.mark.parametrize(
     "attack, byzantine, words",
     [
-        ("invert", "8", "--byzantine 8: wanted at most 7, the number of ranks"),
+        ("invert", "8", "--byzantine 8: nobody of 7 ranks is honest; wanted at most 6"),
+        ("invert", "7", "--byzantine 7: nobody of 7 ranks is honest; wanted at most 6"),
+        ("invert", "ranks:0,1,2,3,4,5,6", "--byzantine ranks:0,1,2,3,4,5,6: nobody of 7 ranks is honest"),
+        ("invert", "0.1", "--byzantine 0.1: of 7 ranks that is nobody, since a share is rounded down"),
         ("invert", "ranks:1,7", "--byzantine ranks:1,7: no rank 7 here; wanted ranks from 0 to 6"),
         ("json:dumps", "1", "--attack json:dumps: .* is no mpisign.attacks.Attack"),
         ("json:nothing", "1", "--attack json:nothing: json has no nothing"),
@@ -309,5 +327,5 @@ def test_mpi_and_the_simulator_agree_on_a_run_with_a_liar(mpirun, tmp_path: Path
 def test_under_mpirun_too_many_liars_are_named_once(mpirun) -> None:
     done = mpirun(3, "-m", "mpisign.train", "--attack", "invert", "--byzantine", "4")
     assert done.returncode == 2
-    assert done.stderr.count("mpisign.train: --byzantine 4: wanted at most 3") == 1
+    assert done.stderr.count("mpisign.train: --byzantine 4: nobody of 3 ranks is honest") == 1
     assert "Traceback" not in done.stderr

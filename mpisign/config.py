@@ -233,6 +233,12 @@ class AdversaryConfig:
             "K|0.4|ranks:1,3",
         ),
     )
+    hit_server: bool = field(
+        default=False,
+        metadata=_about(
+            "--hit-server", "count them from rank 0 on, the server's worker first, as the paper's code does"
+        ),
+    )
 
     def __post_init__(self) -> None:
         _settle(self)
@@ -241,6 +247,11 @@ class AdversaryConfig:
             raise ConfigError(f"--attack {self.attack}: by nobody; say by whom, as in --byzantine 3, 0.4 or ranks:1,3")
         if self.attack is None and lies:
             raise ConfigError(f"--byzantine {self.byzantine}: they do nothing yet; say what, as in --attack invert")
+        if self.hit_server and (not lies or self.byzantine.startswith("ranks:")):
+            raise ConfigError(
+                f"--hit-server: says which ranks a number or a share means, but --byzantine is {self.byzantine}; leave it "
+                f"out, or give --byzantine 3"
+            )
 
 
 @dataclass(frozen=True)
@@ -297,12 +308,6 @@ def _one_of(choices: tuple[str, ...], value: Any, where: str) -> str:
             f"{where}: no such choice{registry.nearest(str(value), choices)}; wanted {' or '.join(choices)}"
         )
     return str(value)
-    hit_server: bool = field(
-        default=False,
-        metadata=_about(
-            "--hit-server", "count them from rank 0 on, the server's worker first, as the paper's code does"
-        ),
-    )
 
 
 def _whole(value: Any, where: str) -> int:
@@ -311,11 +316,6 @@ def _whole(value: Any, where: str) -> int:
     return int(value)
 
 
-        if self.hit_server and (not lies or self.byzantine.startswith("ranks:")):
-            raise ConfigError(
-                f"--hit-server: says which ranks a number or a share means, but --byzantine is {self.byzantine}; leave it "
-                f"out, or give --byzantine 3"
-            )
 def _real(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{where}: wanted a number")

@@ -38,6 +38,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "blind": "mpisign.attacks:Blind",
         "nan": "mpisign.attacks:NaN",
         "label_flip": "mpisign.attacks:LabelFlip",
+        "alie": "mpisign.overhearing:ALIE",
+        "inner_product": "mpisign.overhearing:InnerProduct",
     },
     "task": {
         "digits": "mpisign.tasks.digits:Digits",
@@ -53,8 +55,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "partition": {
         "iid": "mpisign.tasks.partition:iid",
         "dirichlet": "mpisign.tasks.partition:dirichlet",
-        "alie": "mpisign.overhearing:ALIE",
-        "inner_product": "mpisign.overhearing:InnerProduct",
         "by_class": "mpisign.tasks.partition:by_class",
     },
     "topology": {

@@ -19,9 +19,9 @@ from .algorithms.base import DistributedOptimizer, checksum
 from .attacks import Attack
 from .collectives import Vote
 from .comm import Comm, simulate
+from .overhearing import BallotAttack, GradientAttack
 
 RANKS = (1, 2, 3, 4, 7)
-from .overhearing import BallotAttack, GradientAttack
 """Numbers of ranks that checks run with: powers of two alone would hide faults."""
 
 _STEPS = 6
@@ -273,6 +273,8 @@ def _lies(attack: Attack) -> list[Any]:
         give_gradients(model, attack.rank, step, list(model) if step == _STEPS - 1 else ["single"])
         gradients = [p.grad for p in model.values()]
         before = [g if g is None else g.clone() for g in gradients]
+        if isinstance(attack, GradientAttack):
+            attack.hear(_honest_gradients(attack, step))
         lies = attack(gradients, step)
         _require(_same(gradients, before), f"step {step}: the attack changed its input")
         _require(len(lies) == len(model), f"step {step}: {len(lies)} gradients for {len(model)} parameters")
@@ -281,26 +283,16 @@ def _lies(attack: Attack) -> list[Any]:
             _require(fits, f"step {step}: {name} is {p.dtype}{list(p.shape)}, but the attack says {lie}")
         said += [None if lie is None else checksum([lie]) for lie in lies]
     y = torch.arange(10)
-        if isinstance(attack, GradientAttack):
-            attack.hear(_honest_gradients(attack, step))
     labels = attack.labels(y, 10)
     _require(y.tolist() == list(range(10)), "the attack changed its input, the labels")
     fits = labels.dtype == y.dtype and labels.shape == y.shape and bool(((labels >= 0) & (labels < 10)).all())
     _require(fits, f"wanted labels int64[10] from 0 to 9, but the attack says {labels}")
+    if isinstance(attack, BallotAttack):
+        said += _ballots(attack)
     _require(torch.equal(chance, torch.get_rng_state()), "the attack draws from torch's global generator")
     return [*said, labels.tolist()]
 
 
-def _same(tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> bool:
-    return all(
-        a is b if a is None or b is None else checksum([a]) == checksum([b])
-        for a, b in zip(tensors, others, strict=True)
-    if isinstance(attack, BallotAttack):
-        said += _ballots(attack)
-    )
-
-
-def check_partition(deal: Callable[..., Sequence[Any]], argument: float | None = None) -> None:
 def _honest_gradients(attack: Attack, step: int) -> list[list[Tensor | None]]:
     """What the honest workers say: all but one parameter, the first of them with NaN in another, nobody at the last step."""
     honest: list[list[Tensor | None]] = []
@@ -332,6 +324,14 @@ def _ballots(attack: BallotAttack) -> list[Any]:
     return said
 
 
+def _same(tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> bool:
+    return all(
+        a is b if a is None or b is None else checksum([a]) == checksum([b])
+        for a, b in zip(tensors, others, strict=True)
+    )
+
+
+def check_partition(deal: Callable[..., Sequence[Any]], argument: float | None = None) -> None:
     """Check a partition, `deal(labels, workers, seed, argument)`: every sample once, and the same for the same seed."""
     labels = np.random.default_rng(0).integers(10, size=2003)
     for workers in RANKS:

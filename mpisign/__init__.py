@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import SGD, SSDM, DistributedOptimizer, EFSignSGD, Report, SignSGD, Signum
+    from .algorithms import SGD, SSDM, DistributedOptimizer, EFSignSGD, Lion, Report, SignSGD, Signum
     from .algorithms.base import broadcast_buffers, checksum
     from .comm import Comm, MPIComm, simulate
 
@@ -20,6 +20,7 @@ _HOME = {
     "SGD": "algorithms",
     "SSDM": "algorithms",
     "EFSignSGD": "algorithms",
+    "Lion": "algorithms",
     "SignSGD": "algorithms",
     "Signum": "algorithms",
     "DistributedOptimizer": "algorithms",
@@ -37,6 +38,7 @@ __all__ = [
     "Comm",
     "DistributedOptimizer",
     "EFSignSGD",
+    "Lion",
     "MPIComm",
     "Report",
     "SignSGD",

@@ -94,7 +94,7 @@ def _choose_algorithm(config: Config) -> tuple[Any, dict[str, Any]]:
     kind = registry.load("algorithm", name)
     if not (isinstance(kind, type) and issubclass(kind, DistributedOptimizer)):
         raise ConfigError(f"--algorithm {name}: {kind!r} is no DistributedOptimizer")
-    takes = inspect.signature(kind).parameters
+    takes = _parameters(kind)
     settings = {key: value for key, value in asdict(config.algorithm).items() if key != "algorithm"}
     for key, value in settings.items():
         if key not in takes and value != getattr(AlgorithmConfig(), key):

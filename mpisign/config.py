@@ -85,6 +85,42 @@ def _registered(kind: str) -> Check:
     return lambda value, where: registry.check(kind, value, where)
 
 
+_ARGUMENTS: dict[str, tuple[str, Callable[..., bool]]] = {
+    "qsgd": (
+        "qsgd:LEVELS or qsgd:LEVELS:max with a whole number of LEVELS from 1 to 32767, as in qsgd:4",
+        lambda levels, norm="l2": isinstance(levels, int) and 1 <= levels <= 32767 and norm in ("l2", "max"),
+    ),
+    "topk": (
+        "topk:SHARE with a SHARE above 0 and at most 1, as in topk:0.01",
+        lambda share: not isinstance(share, str) and 0 < share <= 1,
+    ),
+    "trimmed_mean": (
+        "trimmed_mean:SHARE with a SHARE of at least 0 and below 0.5, as in trimmed_mean:0.2",
+        lambda share: not isinstance(share, str) and 0 <= share < 0.5,
+    ),
+    "krum": ("krum:LIARS with a whole number of LIARS, as in krum:2", lambda f: isinstance(f, int) and f >= 0),
+}
+
+
+def _with_arguments(kind: str) -> Check:
+    """Return the check of NAME or NAME:ARGUMENT[:ARGUMENT]; arguments of things outside are left to them."""
+
+    def check_spec(spec: Any, where: str) -> None:
+        name, arguments = registry.split(kind, spec)
+        registry.check(kind, name, where)
+        if name not in registry.BUILT_IN[kind]:
+            return
+        wanted, accepts = _ARGUMENTS.get(name, (f"{name} alone, it takes no argument", lambda: True))
+        try:
+            fits = accepts(*arguments)
+        except TypeError:  # too few or too many
+            fits = False
+        if not fits:
+            raise ConfigError(f"{where}: wanted {wanted}")
+
+    return check_spec
+
+
 def _within(wanted: str, accepts: Callable[[Any], bool]) -> Check:
     def check_range(value: Any, where: str) -> None:
         if not accepts(value):
@@ -159,8 +195,13 @@ class AlgorithmConfig:
     lr: float | None = field(
         default=None, metadata=_about("--lr", "learning rate, above 0; by default the algorithm's own", _POSITIVE)
     )
-    momentum: float = field(
-        default=0.9, metadata=_about("--momentum", "share of the old momentum that a step keeps, in [0, 1)", _SHARE)
+    momentum: float | None = field(
+        default=None,
+        metadata=_about(
+            "--momentum",
+            "share of the old momentum that a step keeps, in [0, 1); by default the algorithm's own",
+            _SHARE,
+        ),
     )
     nesterov: bool = field(default=False, metadata=_about("--nesterov", "Nesterov's momentum, for sgd only"))
     weight_decay: float = field(
@@ -176,9 +217,32 @@ class AlgorithmConfig:
     tie: Literal["coin", "plus", "abstain"] = field(
         default="coin", metadata=_about("--tie", "as many + as -: a coin shared by all ranks, always +, or no step")
     )
-    zero: Literal["coin", "plus"] = field(
+    zero: Literal["coin", "plus", "abstain"] = field(
         default="coin",
-        metadata=_about("--zero", "vote of a worker whose momentum is 0: a coin of its own, or always +"),
+        metadata=_about("--zero", "vote where a worker's momentum is 0: a coin of its own, always +, or none"),
+    )
+    codec: str = field(
+        default="float32",
+        metadata=_about(
+            "--codec",
+            "how gradients travel, for sgd and adam: float32, float16, bfloat16, qsgd:LEVELS, qsgd:LEVELS:max, topk:SHARE "
+            "(with error feedback), or file.py:attribute",
+            _with_arguments("codec"),
+            "NAME",
+        ),
+    )
+    two_way: bool = field(
+        default=False, metadata=_about("--two-way", "let the aggregate go back through the codec too; half floats always do")
+    )
+    aggregator: str = field(
+        default="mean",
+        metadata=_about(
+            "--aggregator",
+            "what becomes of the gradients, for sgd and adam: mean, median, trimmed_mean:SHARE, krum:LIARS, or "
+            "file.py:attribute",
+            _with_arguments("aggregator"),
+            "NAME",
+        ),
     )
 
     def __post_init__(self) -> None:

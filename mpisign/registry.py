@@ -20,7 +20,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "algorithm": {
         "signum": "mpisign.algorithms.signum:Signum",
         "signsgd": "mpisign.algorithms.signum:SignSGD",
+        "lion": "mpisign.algorithms.lion:Lion",
         "sgd": "mpisign.algorithms.sgd:SGD",
+        "adam": "mpisign.algorithms.adam:Adam",
         "ssdm": "mpisign.algorithms.ssdm:SSDM",
         "ef_signsgd": "mpisign.algorithms.ef_signsgd:EFSignSGD",
     },
@@ -28,6 +30,19 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "server": "mpisign.collectives.server:ServerVote",
         "sharded": "mpisign.collectives.sharded:ShardedVote",
         "tree": "mpisign.collectives.tree:TreeVote",
+    },
+    "codec": {
+        "float32": "mpisign.codecs.floats:Float32",
+        "float16": "mpisign.codecs.floats:Float16",
+        "bfloat16": "mpisign.codecs.floats:BFloat16",
+        "qsgd": "mpisign.codecs.qsgd:QSGD",
+        "topk": "mpisign.codecs.topk:TopK",
+    },
+    "aggregator": {
+        "mean": "mpisign.aggregators:mean",
+        "median": "mpisign.aggregators:median",
+        "trimmed_mean": "mpisign.aggregators:trimmed_mean",
+        "krum": "mpisign.aggregators:krum",
     },
     "attack": {
         "invert": "mpisign.attacks:Invert",
@@ -106,6 +121,28 @@ def check(kind: str, name: str, where: str = "") -> None:
         f"{where or f'--{kind} {name}'}: no such {kind}{nearest(name, known)}; known are {', '.join(known)}; "
         f"one of your own is given as module:attribute or file.py:attribute"
     )
+
+
+def split(kind: str, spec: str) -> tuple[str, list[int | float | str]]:
+    """Return the name in NAME or NAME:ARGUMENT[:ARGUMENT], and the arguments: as int or float where they are numbers.
+
+    The name may be a built-in one, or module:attribute or file.py:attribute; nothing is checked.
+
+    >>> split("codec", "qsgd:4:max"), split("aggregator", "my_file.py:mine:0.5")
+    (('qsgd', [4, 'max']), ('my_file.py:mine', [0.5]))
+    """
+    fields = spec.split(":")
+    alone = fields[0] in BUILT_IN[kind] or not _is_reference(":".join(fields[:2]))
+    return ":".join(fields[: 1 if alone else 2]), [_as_number(field) for field in fields[1 if alone else 2 :]]
+
+
+def _as_number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def load(kind: str, name: str) -> Any:

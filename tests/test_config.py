@@ -130,7 +130,7 @@ def test_a_flag_without_its_value_is_named():
         ("--momentum nan", "--momentum nan: wanted a number in [0, 1)"),
         ("--weight-decay -1", "--weight-decay -1: wanted a finite number of at least 0"),
         ("--tie coim", "--tie coim: no such choice (did you mean 'coin'?); wanted coin or plus or abstain"),
-        ("--zero abstain", "--zero abstain: no such choice; wanted coin or plus"),
+        ("--zero never", "--zero never: no such choice; wanted coin or plus or abstain"),
         ("--task digit", "--task digit: no such task (did you mean 'digits'?); known are cifar10, digits"),
         ("--model mpl", "--model mpl: no such model (did you mean 'mlp'?); known are"),
         ("--vote sever", "--vote sever: no such vote (did you mean 'server'?); known are"),

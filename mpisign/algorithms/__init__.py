@@ -2,8 +2,9 @@
 
 from .base import DistributedOptimizer, Report
 from .ef_signsgd import EFSignSGD
+from .lion import Lion
 from .sgd import SGD
 from .signum import SignSGD, Signum
 from .ssdm import SSDM
 
-__all__ = ["SGD", "SSDM", "DistributedOptimizer", "EFSignSGD", "Report", "SignSGD", "Signum"]
+__all__ = ["SGD", "SSDM", "DistributedOptimizer", "EFSignSGD", "Lion", "Report", "SignSGD", "Signum"]

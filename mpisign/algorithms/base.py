@@ -7,6 +7,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,6 +70,10 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
 
     default_lr: ClassVar[float]
 
+    _step_supports_amp_scaling = (
+        True  # torch's GradScaler then calls step on every rank, also where it found an overflow
+    )
+
     zero_grad = _unwrapped(torch.optim.Optimizer.zero_grad)
 
     def __init__(self, params: Params, defaults: dict[str, Any], comm: Any = None) -> None:
@@ -127,10 +132,27 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         """Bytes that a worker hands to the vote or mean in each step."""
         return 0
 
+    def settle(self) -> None:
+        """Finish what was started during backward, so that verbs can be called."""
+
+    def skip(self) -> Report:
+        """Forget the step that was begun: parameters and state stay as they were before it."""
+        return Report()
+
     # ---- for users ----
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return a context in which backward accumulates gradients and sends nothing.
+
+        Only algorithms that send during backward need it; a loop may use it with all.
+        """
+        return nullcontext()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step, on all ranks together; a rank without gradients calls it too, and abstains.
+
+        With a torch.amp.GradScaler, `scaler.step(optimizer)` unscales the gradients first; where any rank's overflowed,
+        all skip the step together, and it changes nothing.
 
         Args:
             closure: reevaluates the model and returns the loss, which is returned.
@@ -140,6 +162,10 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
+            if self._overflowed():
+                self.report = self.skip()
+                return loss
+            self._unscale()
             self.report = self.update()
         if not self.report.finite and not self._warned:
             self._warned = True
@@ -181,6 +207,22 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         """Restore what `state_dict` gave; not collective, but every rank must load its own."""
         super().load_state_dict(state_dict)
         self.steps_taken = int(self.param_groups[0].get("steps_taken", 0))
+
+    # ---- loss scaling ----
+
+    def _overflowed(self) -> bool:
+        """Tell, on all ranks alike, whether a GradScaler has found an overflow on any of them."""
+        found = getattr(self, "found_inf", None)
+        if found is None:
+            return False
+        self.settle()
+        return bool(self.comm.allreduce(torch.tensor([int(float(found) != 0)]), "max"))
+
+    def _unscale(self) -> None:
+        scale: Any = getattr(self, "grad_scale", None)
+        for p in self.parameters if scale is not None else []:
+            if p.grad is not None:
+                p.grad.div_(float(scale))
 
     # ---- start ----
 

@@ -44,6 +44,7 @@ class EFSignSGD(FlatOptimizer):
 
     def connect(self) -> None:
         """Build the mean of scaled signs."""
+        self.ballot = torch.zeros(self.layout.message, dtype=torch.uint64)
         self._mean = ScaledSignMean(self.comm, self.layout, len(self.layout.numels), self.watch)
         self._moved = torch.zeros(64 * self.layout.words)
 

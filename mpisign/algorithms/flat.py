@@ -21,7 +21,6 @@ class FlatOptimizer(DistributedOptimizer):
 
     Attributes:
         layout: where each parameter's signs stand.
-        ballot: uint64[layout.message].
         memory: float32[64 * layout.words], the vector; parameter p's part begins at 64·starts[p]. Empty where `keeps`
             says no.
         direct: bool[P], the parameters that are changed where they lie.
@@ -39,11 +38,10 @@ class FlatOptimizer(DistributedOptimizer):
         """Build what talks to the other ranks, for the present `layout`."""
 
     def prepare(self) -> None:
-        """Lay out ballot and memory, keeping the memory that is there."""
+        """Lay out the memory, keeping the memory that is there."""
         parameters = self._tensors = self.parameters
         self.owners = [group for group in self.param_groups for _ in group["params"]]
         self.layout = kernels.Layout([p.numel() for p in parameters])
-        self.ballot = torch.zeros(self.layout.message, dtype=torch.uint64)
         self.memory = torch.zeros(64 * self.layout.words if self.keeps() else 0)
         self.direct = np.array([p.dtype == torch.float32 and _is_dense(p) for p in parameters], np.bool_)
         self._strides = [p.stride() for p in parameters]
@@ -86,9 +84,11 @@ class FlatOptimizer(DistributedOptimizer):
 
     def gradients(self) -> list[Tensor | None]:
         """Return P tensors float32[numel] in the order of the words, None where there is no gradient."""
-        return [self._gradient(index, p) for index, p in enumerate(self._tensors)]
+        return [self.gradient(index) for index in range(len(self._tensors))]
 
-    def _gradient(self, index: int, p: Tensor) -> Tensor | None:
+    def gradient(self, index: int) -> Tensor | None:
+        """Return one parameter's gradient, as in `gradients`."""
+        p = self._tensors[index]
         gradient = dense_gradient(p, index)
         if gradient is None:
             return None
@@ -98,13 +98,20 @@ class FlatOptimizer(DistributedOptimizer):
             return gradient
         return torch.empty_like(p).copy_(gradient)
 
-    def move(self, index: int, direction: Tensor, step: float) -> None:
-        """x ← (1 − ηλ)x − step·direction, with η and λ of the parameter's group; `direction` is spoilt.
+    def norm_of(self, index: int) -> float:
+        """Return the Euclidean norm of a parameter, with the same bits on all ranks."""
+        p = self._tensors[index]
+        vector = p if self.direct[index] else p.to(torch.float32).contiguous()
+        return kernels.l2_norm(self.layout.run(index, index + 1), [vector])
+
+    def move(self, index: int, direction: Tensor, step: float, decay: float | None = None) -> None:
+        """x ← decay·x − step·direction; `direction` is spoilt. By default decay is 1 − ηλ of the parameter's group.
 
         Both factors are rounded to float32. Two products and a difference: torch's own `alpha` may fuse them on some CPUs.
         """
         p, group = self._tensors[index], self.owners[index]
-        decay = float(np.float32(1 - float(group["lr"]) * float(group["weight_decay"])))
+        if decay is None:
+            decay = float(np.float32(1 - float(group["lr"]) * float(group["weight_decay"])))
         direction.mul_(float(np.float32(step)))
         if self.direct[index]:
             p.as_strided((p.numel(),), (1,), p.storage_offset()).mul_(decay).sub_(direction)

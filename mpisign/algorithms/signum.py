@@ -1,14 +1,23 @@
 """Signum and signSGD with majority vote."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+import torch
 
 from .. import kernels, registry, seeding
-from ..collectives import Vote
+from ..collectives import Vote, VoteFactory
 from ..errors import ParameterError
+from ..timing import Stopwatch
 from .base import Params, Report
+from .buckets import Bucket, Buckets, runs
 from .flat import FlatOptimizer
+
+ZeroRule = Literal["coin", "plus", "abstain"]
+
+_SLACK = 1e-8  # keeps a layer whose weights are all 0 from dividing by 0
 
 
 class Signum(FlatOptimizer):
@@ -19,14 +28,25 @@ class Signum(FlatOptimizer):
         worker:  x ← x − η(V + λx)
 
     Args:
-        params: parameters or groups; lr, momentum and weight_decay may differ between groups.
+        params: parameters or groups; lr, momentum, weight_decay and trust may differ between groups.
         lr: η >= 0, the step of every coordinate.
         momentum: β in [0, 1).
         weight_decay: λ >= 0, decoupled: it never enters the vote.
-        vote: who counts: a name (`--vote`), or a subclass of `Vote`.
+        trust: > 0 scales the step of each parameter to η' = min(η, trust·‖x‖/(√d + λ‖x‖)), with d its coordinates and √d
+            the norm of any vector of signs (LARC; You, Gitman, Ginsburg 2017). None: all steps are η.
+        vote: who counts: a name (`--vote`), a subclass of `Vote`, or a function with its constructor's arguments.
         tie: a coordinate whose votes are even gets a "coin" that all share, "plus", or nothing ("abstain").
-        zero: a momentum of exactly 0 votes by a "coin" of its worker's own, or "plus".
+        zero: a momentum of exactly 0 votes by a "coin" of its worker's own, by "plus", or not at all ("abstain": a second
+            bit a coordinate upwards).
         seed: names the coins.
+        option: the step options of Safaryan, Richtárik (2021): 1 always steps; 2 only where the mean over workers of the
+            loss, which step's closure returns, does not grow. The closure is then called twice a step. It must be the
+            worker's whole objective: with the loss of a minibatch this is not the paper's method.
+        overlap: send ballots while backward still works on the layers before: same bits, in several buckets. Nothing
+            may then change gradients between backward and step; see `no_sync`.
+        bucket: coordinates of a bucket, about.
+        scaler: the torch.amp.GradScaler whose scaled losses are differentiated, where overlap is on.
+        scored: compare every worker's ballots with the verdict (`Vote.scores`).
         comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
 
     Raises:
@@ -39,76 +59,237 @@ class Signum(FlatOptimizer):
     def __init__(
         self,
         params: Params,
-        lr: float = default_lr,
+        lr: float | None = None,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         *,
-        vote: str | type[Vote] = "server",
+        trust: float | None = None,
+        vote: str | VoteFactory = "server",
         tie: kernels.Tie = "coin",
-        zero: kernels.Zero = "coin",
+        zero: ZeroRule = "coin",
         seed: int = 0,
+        option: Literal[1, 2] = 1,
+        overlap: bool = False,
+        bucket: int = 1 << 22,
+        scaler: Any = None,
+        scored: bool = False,
         comm: Any = None,
     ) -> None:
-        self.tie, self.zero, self.seed = tie, zero, seed
-        self._vote = vote
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}, comm)
+        self.tie, self.zero, self.seed, self.option, self.overlap = tie, zero, seed, option, overlap
+        self._vote, self._bucket_size, self._scaler, self._scored = vote, bucket, scaler, scored
+        self._buckets: Buckets | None = None
+        defaults = {
+            "lr": self.default_lr if lr is None else lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "trust": trust,
+        }
+        super().__init__(params, defaults, comm)
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError where a group's hyperparameters can't be used."""
         super().check_group(group)
-        self._vote_type: type[Vote] = registry.load("vote", self._vote) if isinstance(self._vote, str) else self._vote
-        if not (isinstance(self._vote_type, type) and issubclass(self._vote_type, Vote)):
+        trust = group["trust"]
+        if trust is not None and not (isinstance(trust, float | int) and 0 < trust < float("inf")):
+            raise ParameterError(f"trust must be a finite number above 0, or None; got {trust!r}")
+        self._vote_factory: VoteFactory = (
+            registry.load("vote", self._vote) if isinstance(self._vote, str) else self._vote
+        )
+        if not callable(self._vote_factory) or (
+            isinstance(self._vote_factory, type) and not issubclass(self._vote_factory, Vote)
+        ):
             raise ParameterError(f"vote must be a name or a subclass of mpisign.collectives.Vote, got {self._vote!r}")
+        if self._scored and not getattr(self._vote_factory, "can_score", True):
+            raise ParameterError(f"vote={self._vote!r} can't be scored, which quarantine needs: use server or sharded")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ParameterError(f"seed must be a whole number of at least 0, got {self.seed!r}")
-        if self.tie not in ("coin", "plus", "abstain") or self.zero not in ("coin", "plus"):
+        if self.tie not in get_args(kernels.Tie) or self.zero not in get_args(ZeroRule):
             raise ParameterError(
-                f"tie is coin, plus or abstain and zero is coin or plus; got tie={self.tie!r}, zero={self.zero!r}"
+                f"tie and zero are {', '.join(get_args(kernels.Tie))}; got tie={self.tie!r}, zero={self.zero!r}"
+            )
+        if self.option not in (1, 2) or not isinstance(self._bucket_size, int) or self._bucket_size < 1:
+            raise ParameterError(
+                f"option is 1 or 2, and bucket a number of coordinates; got {self.option!r} and {self._bucket_size!r}"
             )
 
     def settings(self) -> tuple[Any, ...]:
         """Vote, rules and seed: ranks that differ in them would wait for each other, or drift apart."""
-        return (self._vote_type.__qualname__, self.tie, self.zero, self.seed)
+        vote = getattr(self._vote_factory, "__qualname__", type(self._vote_factory).__qualname__)
+        how = self.overlap and self._bucket_size, self._scaler is not None, self._scored
+        return (vote, self.tie, self.zero, self.seed, self.option, *how)
 
     def keeps(self) -> bool:
         """Tell whether any group has momentum."""
         return any(group["momentum"] for group in self.param_groups)
 
     def connect(self) -> None:
-        """Build the vote."""
-        self.vote = self._vote_type(self.comm, self.layout, self.tie, self.seed, self.watch)
+        """Build the buckets, each with its vote."""
+        if self._buckets is not None:
+            self._buckets.close()
+        numels = self.layout.numels.tolist()
+        cuts = runs(numels, self._bucket_size) if self.overlap else [(0, len(numels))]
+        buckets = [self._bucket(first, stop) for first, stop in cuts]
+        self._buckets = Buckets(self.parameters, buckets, self._cast, self.overlap)
         self._coins = seeding.key(self.seed, self.comm.rank, "zeros")
         for index in range(len(self.direct) if self.keeps() else 0):
             self.remember(index)
 
+    def _bucket(self, first: int, stop: int) -> Bucket:
+        layout, ballots = self.layout.run(first, stop), 2 if self.zero == "abstain" else 1
+        watch = Stopwatch() if self.overlap else self.watch  # another thread's time is not this one's
+        return Bucket(
+            first,
+            stop,
+            layout,
+            torch.zeros(ballots * layout.message, dtype=torch.uint64),
+            self._vote_factory(self.comm, layout, self.tie, self.seed, watch, ballots, self._scored),
+            torch.zeros(64 * layout.words if self.keeps() else 0) if self.overlap and self._scaler else None,
+        )
+
+    @property
+    def votes(self) -> list[Vote]:
+        """The vote of each bucket, in the order of their messages."""
+        return [bucket.vote for bucket in self._cast_buckets.all]
+
     @property
     def bytes_up(self) -> int:
-        """Bytes of a ballot."""
-        return self.ballot.nbytes
+        """Bytes of a worker's ballots."""
+        return sum(bucket.ballot.nbytes for bucket in self._cast_buckets.all)
+
+    @property
+    def _cast_buckets(self) -> Buckets:
+        assert self._buckets is not None  # since construction
+        return self._buckets
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Let backward inside the context accumulate gradients and send nothing, as all but the last before a step must."""
+        return self._cast_buckets.held()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step, on all ranks together; a rank without gradients calls it too, and abstains.
+
+        Args:
+            closure: reevaluates the model and returns the loss, which is returned. Option 2 needs it.
+        """
+        if self.option == 1:
+            return super().step(closure)
+        if closure is None:
+            raise ParameterError(
+                "option=2 compares the loss before and after a step: give step a closure that returns it"
+            )
+        before = [p.detach().clone() for p in self.parameters]
+        with torch.enable_grad():
+            loss = closure()
+        super().step()
+        with torch.enable_grad(), self.no_sync():
+            trial = closure()
+        old, new = (self._mean_loss(value) for value in (loss, trial))
+        if not new <= old:
+            with torch.no_grad():
+                for p, x in zip(self.parameters, before, strict=True):
+                    p.copy_(x)
+        return loss
+
+    def _mean_loss(self, loss: Any) -> float:
+        losses = self.comm.allreduce(torch.tensor([float(loss)], dtype=torch.float64))
+        return float(losses) / self.comm.size
+
+    def settle(self) -> None:
+        """Finish the votes that backward has begun."""
+        if self.overlap:
+            self._cast_buckets.flush()
+            for bucket in self._cast_buckets.all:
+                assert bucket.result is not None  # flushed
+                bucket.result()
+
+    def skip(self) -> Report:
+        """Undo what the cast ballots did to the momentum."""
+        for bucket in self._cast_buckets.all:
+            if bucket.before is not None:
+                self._memory_of(bucket).copy_(bucket.before)
+        self._cast_buckets.reset()
+        return Report()
 
     def update(self) -> Report:
         """Pack, vote, descend."""
-        with self.watch("pack"):
-            memory = self.memory if self.keeps() else None
-            betas, gammas = self.each(_momentum), self.each(lambda group: 1 - _momentum(group))
-            key = kernels.stream(self._coins, self.steps_taken)
-            finite = kernels.sign_ballot(
-                self.layout, self.gradients(), memory, betas, gammas, self.zero, key, self.ballot
-            )
-        verdict = self.vote(self.ballot, self.steps_taken)
-        with self.watch("vote"):
-            differ, voted = kernels.disagreement(self.ballot, verdict)  # now, while both are in the cache
-        with self.watch("apply"):
-            self._descend(verdict)
-        return Report(verdict.voters, 1 - differ / voted if voted else float("nan"), finite)
+        buckets, differ, voted, voters = self._cast_buckets, 0, 0, 0
+        buckets.flush()
+        for bucket in buckets.all:
+            assert bucket.result is not None  # flushed
+            with self.watch("communicate"):
+                verdict = bucket.result()
+            with self.watch("vote"):
+                own = kernels.disagreement(bucket.ballot[-bucket.layout.message :], verdict)  # now, while in the cache
+            with self.watch("apply"):
+                self._descend(bucket, verdict)
+            differ, voted, voters = differ + own[0], voted + own[1], max(voters, verdict.voters)
+        finite = all(bucket.finite for bucket in buckets.all)
+        buckets.reset()
+        return Report(voters, 1 - differ / voted if voted else float("nan"), finite)
 
-    def _descend(self, verdict: kernels.Verdict) -> None:
-        steps = self.each(lambda group: float(group["lr"]))
-        decays = self.each(lambda group: 1 - float(group["lr"]) * float(group["weight_decay"]))
-        in_place = [p if direct else None for p, direct in zip(self.parameters, self.direct, strict=True)]
+    def _memory_of(self, bucket: Bucket) -> torch.Tensor:
+        start = 64 * (bucket.layout.offset if self.keeps() else 0)
+        return self.memory[start : start + (64 * bucket.layout.words if self.keeps() else 0)]
+
+    def _cast(self, bucket: Bucket) -> None:
+        """Pack a bucket's ballot and send it."""
+        with self.watch("pack"), torch.no_grad():
+            if bucket.before is not None:
+                bucket.before.copy_(self._memory_of(bucket))
+            bucket.finite = self._pack(bucket)
+        vote, ballot, step = bucket.vote, bucket.ballot, self.steps_taken
+        if self.overlap:
+            bucket.result = self.comm.aside(lambda: vote(ballot, step))
+        else:
+            verdict = vote(ballot, step)
+            bucket.result = lambda: verdict
+
+    def _pack(self, bucket: Bucket) -> bool:
+        """Write the ballot; tell whether the gradients were finite."""
+        own = slice(bucket.first, bucket.stop)
+        scale = float(self._scaler.get_scale()) if self.overlap and self._scaler is not None else 1.0
+        gradients = [self.gradient(index) for index in range(bucket.first, bucket.stop)]
+        memory = self._memory_of(bucket) if self.keeps() else None
+        betas = self.each(_momentum)[own]
+        gammas = self.each(lambda group: 1 - _momentum(group))[own] / np.float32(scale)
+        key = kernels.stream(self._coins, self.steps_taken)
+        if self.zero == "abstain":
+            still = np.stack([np.ones_like(betas), np.zeros_like(betas)])
+            first = bucket.ballot[: bucket.layout.message]
+            kernels.sign_ballot(bucket.layout, gradients, memory, betas, gammas, "minus", key, first, still)
+        last = bucket.ballot[-bucket.layout.message :]
+        zero: kernels.Zero = "coin" if self.zero == "coin" else "plus"
+        return kernels.sign_ballot(
+            bucket.layout, gradients, memory, betas, gammas, zero, key, last, self.kept_factors(own, scale)
+        )
+
+    def kept_factors(self, own: slice, scale: float) -> kernels.Floats:
+        """What the momentum becomes, float32[2, P], where that is not what is signed; see `kernels.sign_ballot`."""
+        return kernels.NOTHING_KEPT
+
+    def _descend(self, bucket: Bucket, verdict: kernels.Verdict) -> None:
+        own = slice(bucket.first, bucket.stop)
+        rates = self._rates(bucket)
+        steps = rates.astype(np.float32)
+        decays = (1 - rates * self._each_exact("weight_decay")[own]).astype(np.float32)
+        in_place = [p if direct else None for p, direct in zip(self.parameters[own], self.direct[own], strict=True)]
         kernels.descend(in_place, verdict, steps, decays)
-        for index in np.flatnonzero(verdict.decided & ~self.direct).tolist():
-            self.move(index, kernels.unpack(verdict, index), float(steps[index]))
+        for p in np.flatnonzero(verdict.decided & ~self.direct[own]).tolist():
+            self.move(bucket.first + p, kernels.unpack(verdict, p), float(steps[p]), float(decays[p]))
+
+    def _rates(self, bucket: Bucket) -> "np.typing.NDArray[np.float64]":
+        """float64[P], η of each parameter, after `trust`."""
+        rates = self._each_exact("lr")[bucket.first : bucket.stop]
+        for p, index in enumerate(range(bucket.first, bucket.stop)):
+            group = self.owners[index]
+            if group["trust"] is not None:
+                norm, root = self.norm_of(index), float(np.sqrt(bucket.layout.numels[p]))
+                bound = float(group["trust"]) * norm / (root + float(group["weight_decay"]) * norm + _SLACK)
+                rates[p] = min(float(rates[p]), bound)
+        return rates
+
+    def _each_exact(self, name: str) -> "np.typing.NDArray[np.float64]":
+        return np.array([float(group[name]) for group in self.owners])
 
 
 def _momentum(group: dict[str, Any]) -> float:
@@ -118,19 +299,10 @@ def _momentum(group: dict[str, Any]) -> float:
 class SignSGD(Signum):
     """signSGD with majority vote: Signum without momentum (Bernstein, Wang, Azizzadenesheli, Anandkumar 2018).
 
-    A gradient of exactly 0 votes by the rule `zero`. Arguments as in `Signum`.
+    A gradient of exactly 0 votes by the rule `zero`. Arguments as in `Signum`, but momentum.
     """
 
-    def __init__(
-        self,
-        params: Params,
-        lr: float = Signum.default_lr,
-        weight_decay: float = 0.0,
-        *,
-        vote: str | type[Vote] = "server",
-        tie: kernels.Tie = "coin",
-        zero: kernels.Zero = "coin",
-        seed: int = 0,
-        comm: Any = None,
-    ) -> None:
-        super().__init__(params, lr, 0.0, weight_decay, vote=vote, tie=tie, zero=zero, seed=seed, comm=comm)
+    takes_no: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def __init__(self, params: Params, lr: float | None = None, weight_decay: float = 0.0, **rules: Any) -> None:
+        super().__init__(params, lr, 0.0, weight_decay, **rules)

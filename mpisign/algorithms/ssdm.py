@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from .. import kernels, seeding
@@ -77,6 +78,7 @@ class SSDM(FlatOptimizer):
 
     def connect(self) -> None:
         """Build the sum of signs, or of scaled ones."""
+        self.ballot = torch.zeros(self.layout.message, dtype=torch.uint64)
         self._sum = SignSum(self.comm, self.layout, self.watch)
         self._mean = ScaledSignMean(self.comm, self.layout, 1, self.watch)
         self._key = seeding.key(self.seed, self.comm.rank, "stochastic signs")
@@ -121,6 +123,8 @@ class SSDM(FlatOptimizer):
             for part, gradient in zip(self._parts, gradients, strict=True)
         ]
         norm = kernels.l2_norm(self.layout, vectors)
+        if not finite:
+            self.ballot[: self.layout.header] = 0  # one norm for all: a gradient counts as a whole or not at all
         if norm or self.norm == "none":  # a norm of 0 that is carried is a vote for 0: any signs will do
             key = kernels.stream(self._key, self.steps_taken)
             kernels.stochastic_sign_ballot(self.layout, vectors, norm, key, self.ballot)

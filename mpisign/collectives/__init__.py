@@ -4,6 +4,6 @@ from .mean import Mean
 from .server import ServerVote
 from .sharded import ShardedVote
 from .tree import TreeVote
-from .vote import Vote
+from .vote import Vote, VoteFactory
 
-__all__ = ["Mean", "ServerVote", "ShardedVote", "TreeVote", "Vote"]
+__all__ = ["Mean", "ServerVote", "ShardedVote", "TreeVote", "Vote", "VoteFactory"]

@@ -1,12 +1,13 @@
 """The vote along a tree: tallies are added on the way up, and the verdict is passed down."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import kernels
 from ..comm import Comm
-from ..timing import Stopwatch
 from ..topology import Tree, binary_tree
 from .vote import Vote
 
@@ -26,18 +27,17 @@ class TreeVote(Vote):
         self,
         comm: Comm,
         layout: kernels.Layout,
-        tie: kernels.Tie = "coin",
-        seed: int = 0,
-        watch: Stopwatch | None = None,
+        *args: Any,
         tree: Tree | None = None,
         root: int = 0,
+        **settings: Any,
     ) -> None:
-        super().__init__(comm, layout, tie, seed, watch)
+        super().__init__(comm, layout, *args, **settings)
         tree = tree or binary_tree(comm.size)
         if tree.size != comm.size:
             raise ValueError(f"a tree of {tree.size} nodes for {comm.size} ranks: they must be as many")
         parents = tree.rooted(root)
-        below = _ranks_below(parents)
+        below = [self.ballots * ranks for ranks in _ranks_below(parents)]
         self._parent = parents[comm.rank]
         self._children = [rank for rank, parent in enumerate(parents) if parent == comm.rank]
         self._tally = kernels.Tally(layout, below[comm.rank])
@@ -45,15 +45,15 @@ class TreeVote(Vote):
         self._below = below
         self._outbox = self._message(below[comm.rank])
 
-    def _message(self, ranks: int) -> Tensor:
-        """Room for a tally of so many ranks: voters of each parameter, voters on anything, counters."""
-        return torch.zeros(len(self.layout.numels) + 1 + ranks.bit_length() * self.layout.words, dtype=torch.uint64)
+    def _message(self, ballots: int) -> Tensor:
+        """Room for a tally of so many ballots: voters of each parameter, voters on anything, counters."""
+        return torch.zeros(len(self.layout.numels) + 1 + ballots.bit_length() * self.layout.words, dtype=torch.uint64)
 
     def _decide(self, ballot: Tensor, key: int) -> None:
         parameters, words = len(self.layout.numels), self.layout.words
         self._tally.clear()
         with self.watch("vote"):
-            self._tally.add([ballot])
+            self._tally.add(self._each_ballot(ballot, self.layout))
         for child, message in self._inbox.items():
             self.comm.receive(message, child)
             with self.watch("vote"):
@@ -61,8 +61,7 @@ class TreeVote(Vote):
                 counters = message[parameters + 1 :].view(-1, words)
                 self._tally.merge(counters, voters, self._below[child], int(message[parameters]))
         if self._parent is None:
-            with self.watch("vote"):
-                self._tally.decide(key, self.verdict)
+            self._close(self._tally, key, self.verdict)
         else:
             with self.watch("vote"):
                 self._outbox[:parameters] = torch.from_numpy(self._tally.voters.astype(np.uint64))

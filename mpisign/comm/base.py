@@ -199,6 +199,15 @@ class Comm(abc.ABC):
         """Wait for all ranks, without taking the processor from those that compute."""
         self._allgather(torch.zeros(1, dtype=torch.int64))
 
+    def aside(self, task: Callable[[], T]) -> Callable[[], T]:
+        """Let a task that calls verbs run beside the caller's computation, and return what waits for its result.
+
+        Tasks run one after another, in the order in which they were given; so all ranks must give them in the same
+        order, and none may call a verb itself before it has waited for them. A transport may run the task at once.
+        """
+        result = task()
+        return lambda: result
+
     # ---- agreement ----
 
     def agree(self, number: int) -> bool:

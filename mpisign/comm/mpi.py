@@ -3,14 +3,19 @@
 import atexit
 import os
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import mpi4py
 import torch
 from torch import Tensor
 
 from ..environment import check_vendor, launched
+from ..errors import EnvironmentProblem
 from .base import Comm
+
+T = TypeVar("T")
 
 _wanted, mpi4py.rc.initialize = mpi4py.rc.initialize, False
 from mpi4py import MPI  # noqa: E402
@@ -45,12 +50,24 @@ class MPIComm(Comm):
         self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
         crowded = self.local_size > _cores_of(node) if patient is None else patient
         node.Free()
+        self._executor: ThreadPoolExecutor | None = None
         # on all nodes or on none: it decides which messages a collective is made of
         self.patient = bool(self._mpi.allreduce(int(crowded), MPI.MAX))
 
     def abort(self, code: int) -> None:
         """End the processes of all ranks of the job, at once."""
         MPI.COMM_WORLD.Abort(code)
+
+    def aside(self, task: Callable[[], T]) -> Callable[[], T]:
+        """Run the task in a thread of its own."""
+        if self._executor is None:
+            if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+                raise EnvironmentProblem(
+                    "this MPI doesn't let several threads communicate (it gave less than MPI_THREAD_MULTIPLE), which "
+                    "overlapping needs: leave overlap off, or let mpi4py initialise MPI"
+                )
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mpisign")
+        return self._executor.submit(task).result
 
     def _isend(self, block: Tensor, dest: int, tag: int) -> MPI.Request:
         return self._mpi.Isend(block.numpy(), dest, tag)

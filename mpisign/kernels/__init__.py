@@ -19,6 +19,7 @@ from . import cpu
 from .layout import Layout
 
 __all__ = [
+    "NOTHING_KEPT",
     "Layout",
     "Tally",
     "Tie",
@@ -39,9 +40,11 @@ __all__ = [
 ]
 
 Tie = Literal["coin", "plus", "abstain"]
-Zero = Literal["coin", "plus"]
+Zero = Literal["coin", "plus", "minus"]
 
 _TIE_RULES: dict[Tie, int] = {"plus": 0, "coin": 1, "abstain": 2}
+_ZERO_RULES: dict[Zero, int] = {"plus": cpu.PLUS, "coin": cpu.COIN, "minus": cpu.MINUS}
+NOTHING_KEPT = np.empty((2, 0), np.float32)
 _NO_TIES = np.empty(0, np.uint64)
 
 Floats = npt.NDArray[np.float32]
@@ -65,6 +68,7 @@ def sign_ballot(
     zero: Zero,
     key: int,
     ballot: Tensor,
+    kept: Floats = NOTHING_KEPT,
 ) -> bool:
     """Write the ballot of the signs of v ← βv + γg, in one pass over the gradients; tell whether all were finite.
 
@@ -74,27 +78,31 @@ def sign_ballot(
         momentum: float32[64 * layout.words], changed in place; None signs the gradients themselves.
         betas: float32[P], one for each parameter.
         gammas: float32[P], one for each parameter; 1 − β in Signum.
-        zero: how a v of exactly 0 votes: by a coin of (key, word), or plus.
+        zero: how a v of exactly 0 votes: by a coin of (key, word of the whole layout), plus or minus.
         key: names the stream of coins.
-        ballot: uint64[layout.message], written. With a gradient that is not finite all its header is 0: an abstention,
-            and the momentum of the coordinates that are not finite stays as it was.
+        ballot: uint64[layout.message], written. A parameter with a gradient that is not finite is not voted on, and the
+            momentum of the coordinates that are not finite stays as it was.
+        kept: float32[2, P]: the signs are those of βv + γg, but v becomes kept[0]·v + kept[1]·g. By default the same.
     """
     message = ballot.numpy()
     present = np.array([gradient is not None for gradient in gradients], np.bool_)
-    address = 0 if momentum is None else momentum.data_ptr()
-    bad = cpu.momentum_signs(
+    finite = np.empty(len(gradients), np.bool_)
+    cpu.momentum_signs(
         _addresses(gradients),
-        address,
+        0 if momentum is None else momentum.data_ptr(),
         layout.numels,
         layout.starts,
         betas,
         gammas,
-        zero == "coin",
+        kept,
+        _ZERO_RULES[zero],
         key,
+        layout.offset,
+        finite,
         message[layout.header :],
     )
-    layout.write_presence(present if bad == 0 else np.zeros_like(present), message[: layout.header])
-    return bool(bad == 0)
+    layout.write_presence(present & finite, message[: layout.header])
+    return bool(finite.all())
 
 
 class Verdict:
@@ -128,6 +136,11 @@ class Tally:
     """Ballots counted as they come, in bit-sliced counters: plane k holds bit k of each coordinate's count.
 
     Memory: (the bits of `workers`) × a ballot's size, however many ballots are added.
+
+    Attributes:
+        voters: int64[P], ballots that voted on each parameter.
+        added: ballots in all.
+        count: ballots that voted on anything.
     """
 
     def __init__(self, layout: Layout, workers: int) -> None:

@@ -76,6 +76,26 @@ def _momentum64(_typing: Any, momentum: Any, gradient: Any, beta: Any, gamma: An
 
 
 @intrinsic
+def _interpolated64(
+    _typing: Any, momentum: Any, gradient: Any, beta: Any, gamma: Any, kept_beta: Any, kept_gamma: Any
+) -> Any:
+    """v ← β₂v + γ₂g for 64 floats, where g is finite -> words of the old βv + γg: negative, zero; and of g: not finite."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        old, gradient = _load(builder, args[0]), _load(builder, args[1])
+        finite = _finite(builder, gradient)
+
+        def mixed(beta: Any, gamma: Any) -> Any:
+            new = builder.fadd(builder.fmul(_splat(builder, beta), old), builder.fmul(_splat(builder, gamma), gradient))
+            return builder.select(finite, new, old)
+
+        _store(builder, mixed(args[4], args[5]), args[0])
+        return _sign_words(context, builder, mixed(args[2], args[3]), finite)
+
+    return types.UniTuple(types.uint64, 3)(types.int64, types.int64, *[types.float32] * 4), generate
+
+
+@intrinsic
 def _descend64(_typing: Any, parameter: Any, negative: Any, tied: Any, step: Any, decay: Any) -> Any:
     """x ← decay·x − step·(1 − 2·negative), and decay·x where tied, for 64 floats."""
 
@@ -146,55 +166,73 @@ def _in_turn(i, words, streams):  # type: ignore
     return (i & ((1 << streams) - 1)) * part + (i >> streams) if i < part << streams else i
 
 
-@_compile
-def momentum_signs(gradients, momentum, numels, starts, betas, gammas, coins, key, words):  # type: ignore
-    """v ← βv + γg and the ballot of v, in one pass; returns the number of words with a coordinate of g not finite.
+PLUS, COIN, MINUS = 0, 1, 2
+"""Rules for a coordinate of exactly 0: the sign that its bit stands for."""
 
-    `momentum` is the address of float32[64·len(words)], or 0 for the ballot of g itself.
+
+@_compile
+def _zeros(zero, rule, key, number):  # type: ignore
+    """The bits of those zeros that count as negative; `number` is the word's in the whole layout."""
+    if rule == PLUS or zero == 0:
+        return np.uint64(0)
+    return zero & coin(key, number) if rule == COIN else zero
+
+
+@_compile
+def momentum_signs(gradients, momentum, numels, starts, betas, gammas, kept, rule, key, offset, finite, words):  # type: ignore
+    """v ← βv + γg and the ballot of v, in one pass; `finite` receives whether all coordinates of each g are.
+
+    `momentum` is the address of float32[64·len(words)], or 0 for the ballot of g itself. Where `kept` is float32[2, P] and
+    not empty, the ballot is that of βv + γg, but v becomes kept[0]·v + kept[1]·g.
     """
-    bad_words = 0
+    interpolates = kept.shape[1] > 0
     for p in range(len(numels)):
         start, full, gradient = starts[p], numels[p] >> 6, gradients[p]
         velocity = momentum + 256 * start
         beta, gamma = betas[p], gammas[p]
+        bad_words = 0
+        finite[p] = True
         if gradient == 0:
             words[start : start + ((numels[p] + 63) >> 6)] = np.uint64(0)
             continue
-        if momentum != 0:
-            for turn in range(full):
-                i = _in_turn(turn, full, 2)
-                negative, zero, bad = _momentum64(velocity + 256 * i, gradient + 256 * i, beta, gamma)
-                if coins and zero != 0:
-                    negative |= zero & coin(key, start + i)
-                words[start + i] = negative
-                bad_words += bad != 0
-        else:
+        if momentum == 0:
             for turn in range(full):
                 i = _in_turn(turn, full, 3)
                 negative, zero, bad = _signs64(gradient + 256 * i)
-                if coins and zero != 0:
-                    negative |= zero & coin(key, start + i)
-                words[start + i] = negative
+                words[start + i] = negative | _zeros(zero, rule, key, offset + start + i)
+                bad_words += bad != 0
+        elif interpolates:
+            for turn in range(full):
+                i = _in_turn(turn, full, 2)
+                negative, zero, bad = _interpolated64(
+                    velocity + 256 * i, gradient + 256 * i, beta, gamma, kept[0, p], kept[1, p]
+                )
+                words[start + i] = negative | _zeros(zero, rule, key, offset + start + i)
+                bad_words += bad != 0
+        else:
+            for turn in range(full):
+                i = _in_turn(turn, full, 2)
+                negative, zero, bad = _momentum64(velocity + 256 * i, gradient + 256 * i, beta, gamma)
+                words[start + i] = negative | _zeros(zero, rule, key, offset + start + i)
                 bad_words += bad != 0
         if numels[p] & 63:
-            word, bad_words_before = np.uint64(0), bad_words
-            chances = coin(key, start + full) if coins else np.uint64(0)
+            negative, zero = np.uint64(0), np.uint64(0)
             for e in range(64 * full, numels[p]):
                 bit = np.uint64(1) << np.uint64(e & 63)
                 value = _load1(gradient + 4 * e)
-                finite = np.isfinite(value)
-                if not finite:
-                    bad_words = bad_words_before + 1
+                sound = np.isfinite(value)
+                bad_words += not sound
                 if momentum != 0:
-                    old = _load1(velocity + 4 * e)
-                    value = beta * old + gamma * value if finite else old
-                    _store1(velocity + 4 * e, value)
+                    old, new = _load1(velocity + 4 * e), value
+                    value = beta * old + gamma * new if sound else old
+                    if sound:
+                        _store1(velocity + 4 * e, kept[0, p] * old + kept[1, p] * new if interpolates else value)
                 if value < np.float32(0):
-                    word |= bit
+                    negative |= bit
                 elif value == np.float32(0):
-                    word |= chances & bit
-            words[start + full] = word
-    return bad_words
+                    zero |= bit
+            words[start + full] = negative | _zeros(zero, rule, key, offset + start + full)
+        finite[p] = bad_words == 0
 
 
 @_compile

@@ -43,6 +43,15 @@ class Layout:
         last = np.clip(64 * (stop - self.starts), 0, self.numels)
         return Layout((last - first).tolist(), self.offset + start)
 
+    def run(self, first: int, stop: int) -> "Layout":
+        """Return the layout of the parameters first … stop−1 alone.
+
+        >>> Layout([130, 64, 1]).run(1, 3).offset
+        3
+        """
+        start = int(self.starts[first]) if first < len(self.starts) else self.words
+        return Layout(self.numels[first:stop].tolist(), self.offset + start)
+
     def write_presence(self, present: npt.NDArray[np.bool_], header: npt.NDArray[np.uint64]) -> None:
         """Write bool[P] into the header's bits."""
         padded = np.zeros(64 * self.header, np.bool_)

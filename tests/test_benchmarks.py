@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -120,6 +121,39 @@ def test_startup_is_compared_with_bare_imports(tmp_path: Path) -> None:
     ]
     assert record["figures"]["summary"]["ranks"] == 2
     assert len(record["checks"]) == 3
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Ten noisy drawings in place of MNIST."""
+    random = np.random.default_rng(0)
+    drawings = random.integers(256, size=(10, 28, 28))
+    labels = np.arange(400) % 10
+    x = np.clip(drawings[labels] + random.normal(0, 60, (400, 28, 28)), 0, 255).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", x_train=x[:300], y_train=labels[:300], x_test=x[300:], y_test=labels[300:])
+    return tmp_path / "images.npz"
+
+
+@pytest.mark.slow
+def test_adversaries_are_outvoted_below_one_half_and_a_mean_is_not_safe(images: Path, tmp_path: Path) -> None:
+    record = run("adversaries", tmp_path, "--data", str(images), "--batch-size", "16", "--steps", "30", "--short", "10")
+    assert record["settings"]["data"] == "images.npz"
+    checks = {check["what"].partition(":")[0]: check["value"] for check in record["checks"]}
+    assert set(checks) == {
+        "Signum, 7 of 15 inverting",
+        "Signum",
+        "Signum, 3 of 7 inverting",
+        "Signum, 4 of 7 inverting",
+        "SGD, all-reduced, 7 of 15 inverting 8 times as loud",
+    }
+    assert checks["Signum"] == 0  # the same bits, however loud
+    assert checks["Signum, 3 of 7 inverting"] > 0.9 > 0.3 > checks["Signum, 4 of 7 inverting"]
+    assert checks["SGD, all-reduced, 7 of 15 inverting 8 times as loud"] < 0.5
+    for of in ("Signum, 7 of 15 inverting", "SGD, all-reduced, 7 of 15 inverting"):
+        grid, judged = record["figures"][f"{of}: grid"], record["figures"][of]
+        best = max(grid["lr"], key=lambda lr: grid["lr"][lr]["held_out"])
+        assert judged["lr"] == float(best)
+        assert len(judged["test_accuracy"]) == 2
 
 
 def test_a_mistake_in_the_flags_is_named(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import SGD, SSDM, DistributedOptimizer, EFSignSGD, Lion, Report, SignSGD, Signum
+    from .algorithms import SGD, SSDM, Adam, DistributedOptimizer, EFSignSGD, Lion, Report, SignSGD, Signum
     from .algorithms.base import broadcast_buffers, checksum
     from .comm import Comm, MPIComm, simulate
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Adam": "algorithms",
     "SGD": "algorithms",
     "SSDM": "algorithms",
     "EFSignSGD": "algorithms",
@@ -35,6 +36,7 @@ _HOME = {
 __all__ = [
     "SGD",
     "SSDM",
+    "Adam",
     "Comm",
     "DistributedOptimizer",
     "EFSignSGD",

@@ -35,5 +35,9 @@ class DisagreementError(MpisignError, RuntimeError):
     """Ranks hold different values of something that must be equal on all."""
 
 
+class QuorumError(MpisignError, ValueError):
+    """Fewer workers take part than a method needs."""
+
+
 class DeadlockError(MpisignError, RuntimeError):
     """Simulated ranks wait for one another and none can go on."""

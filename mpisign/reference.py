@@ -116,3 +116,20 @@ def scaled_sign_mean(ballots: Bits, scales: Floats) -> Floats:
 def move(parameter: Floats, direction: Floats, step: float, decay: float) -> Floats:
     """x ← decay·x − step·direction: two products and a difference, each rounded to float32."""
     return np.float32(decay) * parameter - np.float32(step) * direction
+
+
+def qsgd_levels(vector: Floats, norm: float, levels: int, key: int) -> npt.NDArray[np.int64]:
+    """float32[d] -> −s … s: sign·(⌊a⌋, or one more with probability a − ⌊a⌋), a = s·|v|/norm, in fractions of 2^−k.
+
+    s·2^k is the largest such number up to 2²³; coordinate c takes the upper k of bits 8…31 (c even) or 40…63 (c odd) of
+    coin c >> 1.
+    """
+    bits = 23 - (levels - 1).bit_length()
+    both = coins(key, -(-len(vector) // 2))
+    draws = np.stack([both >> np.uint64(8), both >> np.uint64(40)], axis=1).reshape(-1)[: len(vector)]
+    draws = (draws & np.uint64(2**24 - 1)) >> np.uint64(24 - bits)
+    if norm == 0:
+        return np.zeros(len(vector), np.int64)
+    parts = np.rint(np.abs(vector.astype(np.float64)) / np.float64(norm) * (levels << bits)).astype(np.uint64)
+    up = draws < (parts & np.uint64((1 << bits) - 1))
+    return np.where(vector < 0, -1, 1) * ((parts >> np.uint64(bits)).astype(np.int64) + up)

@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [  # a file may import from its own layer and those before it
     {"errors", "seeding", "timing", "reference", "theory", "wire_format", "problems", "dip", "noise", "__init__"},
     {"kernels", "registry"},
-    {"config", "environment", "topology", "comm"},
+    {"config", "environment", "topology", "comm", "codecs", "aggregators"},
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing"},
     {"algorithms", "tracking"},
     {"assembly", "testing"},
@@ -61,11 +61,11 @@ def test_only_comm_and_the_doctor_import_mpi4py() -> None:
 
 
 def test_only_the_kernels_import_numba() -> None:
-    assert importers("numba") - {"doctor.py"} == {"kernels/cpu.py"}
+    assert importers("numba") - {"doctor.py"} == {"kernels/cpu.py", "kernels/quantise.py"}
     assert importers("llvmlite") == {"kernels/cpu.py"}
 
 
-@pytest.mark.parametrize("part", ["kernels", "topology"])
+@pytest.mark.parametrize("part", ["kernels", "topology", "codecs", "aggregators"])
 def test_kernels_and_topologies_know_no_communicator(part: str) -> None:
     assert not [name for name in importers("mpisign.comm") if name.startswith(part)]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from protocols import fit, verbs
 
-from mpisign import SGD, SSDM, EFSignSGD, SignSGD, Signum, simulate
+from mpisign import SGD, SSDM, Adam, EFSignSGD, SignSGD, Signum, simulate
 from mpisign.comm import Comm
 
 pytestmark = pytest.mark.mpi
@@ -33,6 +33,9 @@ def test_every_verb_does_what_it_says(patient: bool) -> None:
         (SSDM, {"norm": "carry"}),
         (EFSignSGD, {}),
         (SGD, {"nesterov": True}),
+        (SGD, {"codec": "qsgd:4"}),
+        (SGD, {"aggregator": "median"}),
+        (Adam, {"codec": "topk:0.1", "two_way": True}),
     ],
 )
 def test_mpi_and_the_simulator_end_with_the_same_bits(patient: bool, kind: type, settings: dict[str, object]) -> None:

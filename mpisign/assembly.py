@@ -11,6 +11,7 @@ from torch import Tensor
 from . import registry, seeding
 from .algorithms.base import DistributedOptimizer
 from .attacks import Attack, Honest, byzantine_ranks
+from .collectives.tampered import Tampering
 from .comm import Comm
 from .config import AlgorithmConfig, Config
 from .errors import ConfigError, DataError
@@ -82,9 +83,17 @@ def build_model(comm: Comm, task: Task, shard: Shard, config: Config) -> torch.n
     return comm.together(build, ConfigError)
 
 
-def build_optimizer(comm: Comm, model: torch.nn.Module, config: Config) -> DistributedOptimizer:
-    """Return the algorithm with those settings that it takes; one that it doesn't take must be left at its default."""
+def build_optimizer(
+    comm: Comm, model: torch.nn.Module, config: Config, lie: type[Attack], attack: Attack
+) -> DistributedOptimizer:
+    """Return the algorithm with those settings that it takes; one that it doesn't take must be left at its default.
+
+    Where `lie`, the run's attack, is on ballots, every vote shows them to `attack`, what this rank does.
+    """
     kind, settings = comm.together(lambda: _choose_algorithm(config))
+    if lie.overhears == "ballots":
+        comm.together(lambda: _check_has_vote(config, settings))
+        settings["vote"] = Tampering(registry.load("vote", settings["vote"]), attack)
     optimizer: DistributedOptimizer = kind(model.parameters(), comm=comm, **settings)
     return optimizer
 
@@ -101,6 +110,14 @@ def _choose_algorithm(config: Config) -> tuple[Any, dict[str, Any]]:
             raise ConfigError(f"--{key.replace('_', '-')} {value}: {name} has no such setting; leave it out")
     settings["seed"] = config.run.seed
     return kind, {key: value for key, value in settings.items() if key in takes and value is not None}
+
+
+def _check_has_vote(config: Config, settings: dict[str, Any]) -> None:
+    if "vote" not in settings:
+        raise ConfigError(
+            f"--attack {config.adversary.attack}: changes ballots before the vote, and {config.algorithm.algorithm} has "
+            f"none; use --algorithm signum, or an attack on gradients such as inner_product"
+        )
 
 
 def _parameters(kind: type) -> set[str]:

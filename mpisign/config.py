@@ -144,9 +144,12 @@ def _names(kind: str) -> str:
     return f"{', '.join(registry.BUILT_IN[kind])}, or file.py:attribute"
 
 
-def _about(flag: str, remark: str, check: Check = _accept, metavar: str = "") -> dict[str, Any]:
-    """Return what a field carries: its flag, its remark for --help, its check, and what --help calls its value."""
-    return {"flag": flag, "remark": remark, "check": check, "metavar": metavar}
+def _about(flag: str, remark: str, check: Check = _accept, metavar: str = "", alone: str = "") -> dict[str, Any]:
+    """Return what a field carries: its flag, its remark for --help, its check, what --help calls its value.
+
+    `alone` is the value of the flag without one; where it is empty, the flag needs one.
+    """
+    return {"flag": flag, "remark": remark, "check": check, "metavar": metavar, "alone": alone}
 
 
 _COUNT = _within("a whole number of at least 1", lambda number: number >= 1)
@@ -220,6 +223,17 @@ class AlgorithmConfig:
     zero: Literal["coin", "plus", "abstain"] = field(
         default="coin",
         metadata=_about("--zero", "vote where a worker's momentum is 0: a coin of its own, always +, or none"),
+    )
+    quarantine: float | None = field(
+        default=None,
+        metadata=_about(
+            "--quarantine",
+            "no longer count workers that disagree as no honest one does; RATE is the chance that an honest one is ever "
+            "excluded, 0.001 if left out",
+            _within("a number above 0 and below 1", lambda number: 0 < number < 1),
+            "RATE",
+            alone="0.001",
+        ),
     )
     codec: str = field(
         default="float32",

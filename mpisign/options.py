@@ -97,6 +97,8 @@ def _add_flag(group: Any, entry: Field[Any]) -> None:
     if kind is bool:
         options["action"] = argparse.BooleanOptionalAction
     else:
+        if entry.metadata["alone"]:
+            options |= {"nargs": "?", "const": entry.metadata["alone"]}
         options["metavar"] = entry.metadata["metavar"] or _METAVAR.get(kind) or "|".join(get_args(kind))
     group.add_argument(entry.metadata["flag"], **options)
 

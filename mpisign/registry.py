@@ -55,6 +55,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "label_flip": "mpisign.attacks:LabelFlip",
         "alie": "mpisign.overhearing:ALIE",
         "inner_product": "mpisign.overhearing:InnerProduct",
+        "omniscient": "mpisign.overhearing:Omniscient",
+        "alie_sign": "mpisign.overhearing:ALIESign",
+        "inner_product_sign": "mpisign.overhearing:InnerProductSign",
     },
     "task": {
         "digits": "mpisign.tasks.digits:Digits",

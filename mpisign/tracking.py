@@ -143,6 +143,8 @@ def table(summary: Metrics) -> str:
         rows.insert(-1, ("agreement", f"{100 * summary['agreement']:.1f} % of a worker's signs are the majority's"))
     if summary["attack"] is not None:
         rows.insert(-1, ("attack", _attack(summary)))
+    if summary["quarantined"] is not None:
+        rows.insert(-1, ("quarantine", _quarantine(summary)))
     if summary["not_finite"]:
         rows.insert(-1, ("not finite", f"{summary['not_finite']} gradients; their workers abstained"))
     return "\n".join(f"{name:<15} {value}" for name, value in rows)
@@ -162,6 +164,16 @@ def _attack(summary: Metrics) -> str:
         if mean is not None
     ]
     return f"{summary['attack']} by {who}" + (f"; agreement of {', of '.join(agree)}" if agree else "")
+
+
+def _quarantine(summary: Metrics) -> str:
+    """Who is excluded since which step."""
+    if summary["quarantine_refuted"] is not None:
+        return (
+            f"lifted for good at step {summary['quarantine_refuted']}: more seemed to lie than can where most are honest; "
+            f"data differ between workers, or liars see the ballots"
+        )
+    return ", ".join(f"rank {rank} since step {step}" for rank, step in summary["quarantined"].items()) or "nobody"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

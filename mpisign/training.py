@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import seeding
 from .algorithms.base import DistributedOptimizer, Report, broadcast_buffers, checksum, dense_gradient
+from .algorithms.signum import Signum
 from .assembly import Shard, build_attack, build_model, build_optimizer, build_task, share
 from .attacks import Attack, Gradients
 from .comm import Comm
@@ -53,14 +54,15 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     The figures' names and units: `seconds*` in seconds of this run without start-up, `bytes_sent` payload that a worker
     (the median rank) sent in all steps, `bytes_sent_float32` the same with float32 in place of the bits,
     `bytes_sent_most` the busiest rank's, `agreement` in [0, 1] or None, `agreement_by_rank` a list of such, `byzantine`
-    the ranks that lie, `checksum` in hexadecimal.
+    the ranks that lie, `quarantined` {rank: step of its exclusion, from 0} or None, `quarantine_refuted` a step or None,
+    `checksum` in hexadecimal. With --quarantine, `agreement_by_rank` is what the server saw, else what each rank says of itself.
     """
     seed = config.run.seed
-    kind, attack = build_attack(comm, config)
+    lie, attack = build_attack(comm, config)
     task = build_task(comm, config)
     shard = share(comm, task, config)
     model = build_model(comm, task, shard, config)
-    optimizer = build_optimizer(comm, model, config)
+    optimizer = build_optimizer(comm, model, config, lie, attack)
     watch = optimizer.watch
     loop = _Loop(comm, config, shard)
     tracker.begin(loop.epochs, loop.steps_per_epoch)
@@ -79,7 +81,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
                     loss.backward()  # type: ignore[no-untyped-call]
                 counts.loss += float(loss.detach())
                 counts.batches += 1
-            if kind.overhears == "gradients":
+            if lie.overhears == "gradients":
                 overhear(comm, attack, optimizer)
             tamper(attack, optimizer)
             before = comm.traffic.sent
@@ -110,6 +112,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     total = own.over_ranks(comm)
     numel = sum(p.numel() for p in model.parameters())
     per_rank = comm.allgather(torch.tensor([sent], dtype=torch.int64)).view(-1).sort().values
+    watched = optimizer.quarantine if isinstance(optimizer, Signum) else None
     dense = 4 * numel / optimizer.bytes_up if optimizer.bytes_up else 1.0
     summary = {
         "task": config.problem.task,
@@ -126,9 +129,11 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "test_loss": metrics["test_loss"],
         "train_loss": metrics["train_loss"],
         "agreement": total.agreement / total.votes if total.votes else None,
-        "agreement_by_rank": agreement_by_rank(comm, own),
+        "agreement_by_rank": agreement_by_rank(comm, own) if watched is None else watched.agreement,
         "attack": config.adversary.attack,
         "byzantine": list(attack.ranks),
+        "quarantined": None if watched is None else {str(rank): step for rank, step in watched.since.items()},
+        "quarantine_refuted": None if watched is None else watched.refuted,
         "not_finite": total.not_finite,
         "seconds": seconds,
         "seconds_by_phase": phases(comm, watch.seconds),

@@ -16,7 +16,7 @@ LAYERS = [  # a file may import from its own layer and those before it
     {"errors", "seeding", "timing", "reference", "theory", "wire_format", "problems", "dip", "noise", "__init__"},
     {"kernels", "registry"},
     {"config", "environment", "topology", "comm", "codecs", "aggregators"},
-    {"tasks", "collectives", "options", "plotting", "attacks", "overhearing"},
+    {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},
     {"algorithms", "tracking"},
     {"assembly", "testing"},
     {"training"},

@@ -10,6 +10,7 @@ import torch
 from .. import kernels, registry, seeding
 from ..collectives import Vote, VoteFactory
 from ..errors import ParameterError
+from ..quarantine import Quarantine
 from ..timing import Stopwatch
 from .base import Params, Report
 from .buckets import Bucket, Buckets, runs
@@ -47,6 +48,8 @@ class Signum(FlatOptimizer):
         bucket: coordinates of a bucket, about.
         scaler: the torch.amp.GradScaler whose scaled losses are differentiated, where overlap is on.
         scored: compare every worker's ballots with the verdict (`Vote.scores`).
+        quarantine: no longer count workers whose ballots no honest one would cast, with this chance, in (0, 1), that an
+            honest one is ever excluded (`Quarantine`). None: count all. Scores ballots.
         comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
 
     Raises:
@@ -73,10 +76,18 @@ class Signum(FlatOptimizer):
         bucket: int = 1 << 22,
         scaler: Any = None,
         scored: bool = False,
+        quarantine: float | None = None,
         comm: Any = None,
     ) -> None:
+        self.quarantine: Quarantine | None = None
+        self._rate = quarantine
         self.tie, self.zero, self.seed, self.option, self.overlap = tie, zero, seed, option, overlap
-        self._vote, self._bucket_size, self._scaler, self._scored = vote, bucket, scaler, scored
+        self._vote, self._bucket_size, self._scaler, self._scored = (
+            vote,
+            bucket,
+            scaler,
+            scored or quarantine is not None,
+        )
         self._buckets: Buckets | None = None
         defaults = {
             "lr": self.default_lr if lr is None else lr,
@@ -101,6 +112,10 @@ class Signum(FlatOptimizer):
             raise ParameterError(f"vote must be a name or a subclass of mpisign.collectives.Vote, got {self._vote!r}")
         if self._scored and not getattr(self._vote_factory, "can_score", True):
             raise ParameterError(f"vote={self._vote!r} can't be scored, which quarantine needs: use server or sharded")
+        if self._rate is not None and not (isinstance(self._rate, float) and 0 < self._rate < 1):
+            raise ParameterError(
+                f"quarantine is a rate of false alarms above 0 and below 1, as in 0.001; got {self._rate!r}"
+            )
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ParameterError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         if self.tie not in get_args(kernels.Tie) or self.zero not in get_args(ZeroRule):
@@ -115,7 +130,7 @@ class Signum(FlatOptimizer):
     def settings(self) -> tuple[Any, ...]:
         """Vote, rules and seed: ranks that differ in them would wait for each other, or drift apart."""
         vote = getattr(self._vote_factory, "__qualname__", type(self._vote_factory).__qualname__)
-        how = self.overlap and self._bucket_size, self._scaler is not None, self._scored
+        how = self.overlap and self._bucket_size, self._scaler is not None, self._scored, self._rate
         return (vote, self.tie, self.zero, self.seed, self.option, *how)
 
     def keeps(self) -> bool:
@@ -130,6 +145,9 @@ class Signum(FlatOptimizer):
         cuts = runs(numels, self._bucket_size) if self.overlap else [(0, len(numels))]
         buckets = [self._bucket(first, stop) for first, stop in cuts]
         self._buckets = Buckets(self.parameters, buckets, self._cast, self.overlap)
+        if self._rate is not None:
+            self.quarantine = self.quarantine or Quarantine(self.comm.size, self._rate)
+            self._exclude(self.quarantine)
         self._coins = seeding.key(self.seed, self.comm.rank, "zeros")
         for index in range(len(self.direct) if self.keeps() else 0):
             self.remember(index)
@@ -224,8 +242,29 @@ class Signum(FlatOptimizer):
                 self._descend(bucket, verdict)
             differ, voted, voters = differ + own[0], voted + own[1], max(voters, verdict.voters)
         finite = all(bucket.finite for bucket in buckets.all)
+        if self.quarantine is not None:
+            self.quarantine.observe(np.sum([vote.scores for vote in self.votes], axis=0), self.steps_taken)
+            self._exclude(self.quarantine)
         buckets.reset()
         return Report(voters, 1 - differ / voted if voted else float("nan"), finite)
+
+    def _exclude(self, quarantine: Quarantine) -> None:
+        for vote in self.votes:
+            vote.excluded[:] = quarantine.excluded
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every algorithm's; the first group also holds the quarantine's evidence."""
+        if self.quarantine is not None:
+            self.param_groups[0]["quarantine"] = self.quarantine.state_dict()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave; not collective, but every rank must load its own."""
+        super().load_state_dict(state_dict)
+        evidence = self.param_groups[0].get("quarantine")
+        if self.quarantine is not None and evidence is not None:
+            self.quarantine.load_state_dict(evidence)
+            self._exclude(self.quarantine)
 
     def _memory_of(self, bucket: Bucket) -> torch.Tensor:
         start = 64 * (bucket.layout.offset if self.keeps() else 0)

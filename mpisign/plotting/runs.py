@@ -1,4 +1,4 @@
-"""Pictures that explain: messages between ranks over time, and votes as a grid of signs. Needs matplotlib."""
+"""Messages between ranks over time, and votes as a grid of signs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from .axes import color, new_axes, without_frame
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from .comm import Message
-
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""One a rank, in turn: told apart by most colour-blind readers (Okabe and Ito 2008, without their yellow)."""
+    from ..comm import Message
 
 _POSITIVE, _NEGATIVE, _TIED = "#56B4E9", "#D55E00", "#DDDDDD"  # differ in lightness too, so that print shows them
 
@@ -34,9 +33,9 @@ def messages(log: Sequence["Message"], size: int, ax: "Axes | None" = None, name
     for message in log:
         if max(message.source, message.dest) >= size:
             raise ValueError(f"a message from rank {message.source} to rank {message.dest}, but size is {size}")
-    ax = ax or _new_axes(2 + 0.9 * max(len(log), 2), 0.8 + 0.65 * size)
+    ax = ax or new_axes(2 + 0.9 * max(len(log), 2), 0.8 + 0.65 * size)
     for rank in range(size):
-        ax.axhline(rank, color=_color(rank), linewidth=1.5, alpha=0.5, zorder=0)
+        ax.axhline(rank, color=color(rank), linewidth=1.5, alpha=0.5, zorder=0)
     for time, message in enumerate(log):
         _draw_message(ax, time, message)
     ax.set_xlim(-0.3, max(len(log), 1) + 0.1)
@@ -44,7 +43,7 @@ def messages(log: Sequence["Message"], size: int, ax: "Axes | None" = None, name
     ax.set_yticks(range(size), names)
     ax.set_xticks([])
     ax.set_xlabel("time: messages in the order of sending")
-    _without_frame(ax)
+    without_frame(ax)
     return ax
 
 
@@ -68,7 +67,7 @@ def votes(signs: npt.ArrayLike, verdict: npt.ArrayLike, ax: "Axes | None" = None
     names = names or [f"worker {worker}" for worker in range(workers)]
     if len(names) != workers:
         raise ValueError(f"{len(names)} names for {workers} workers: give one for each, or none")
-    ax = ax or _new_axes(1.6 + 0.6 * coordinates, 0.9 + 0.5 * workers)
+    ax = ax or new_axes(1.6 + 0.6 * coordinates, 0.9 + 0.5 * workers)
     heights = [*range(workers), workers + 0.4]  # a gap before the verdict
     for height, row in zip(heights, [*ballots, decided], strict=True):
         for coordinate, sign in enumerate(row):
@@ -79,16 +78,16 @@ def votes(signs: npt.ArrayLike, verdict: npt.ArrayLike, ax: "Axes | None" = None
     ax.set_xticks(range(coordinates))
     ax.set_xlabel("coordinate")
     ax.set_aspect("equal")
-    _without_frame(ax)
+    without_frame(ax)
     return ax
 
 
 def _draw_message(ax: "Axes", time: int, message: "Message") -> None:
     start, end = (time + 0.1, message.source), (time + 0.8, message.dest)
-    ax.plot(*start, "o", color=_color(message.source), markersize=5)
+    ax.plot(*start, "o", color=color(message.source), markersize=5)
     arrow = {
         "arrowstyle": "-|>",
-        "color": _color(message.source),
+        "color": color(message.source),
         "linewidth": 2,
         "shrinkA": 0,
         "shrinkB": 0,
@@ -106,19 +105,3 @@ def _draw_sign(ax: "Axes", x: float, y: float, sign: int) -> None:
     color, text = {1: (_POSITIVE, "+"), -1: (_NEGATIVE, "−"), 0: (_TIED, "0")}[sign]
     ax.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=color, edgecolor="none"))
     ax.text(x, y, text, fontsize=13, ha="center", va="center")
-
-
-def _new_axes(width: float, height: float) -> "Axes":
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
-
-
-def _without_frame(ax: "Axes") -> None:
-    ax.tick_params(length=0, labelsize=11)
-    for side in ax.spines.values():
-        side.set_visible(False)
-
-
-def _color(rank: int) -> str:
-    return COLORS[rank % len(COLORS)]

@@ -41,7 +41,7 @@ class _End:
 def sampled_steps(most: int, count: int = 1000) -> set[int]:
     """Return at most `count` steps from 1 to `most`, equally spaced in their logarithm, as whole numbers without doubles."""
     points = torch.logspace(0, math.log2(most), count, base=2, dtype=torch.float64)
-    return set(points.round().int().unique().tolist())
+    return set(points.round().long().tolist())
 
 
 def tune_fastest(run: Run, target: float, start: float = 10.0, most: int = 20_000, rising: bool = False) -> Tuned:

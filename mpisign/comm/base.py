@@ -2,7 +2,7 @@
 
 import abc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
@@ -174,20 +174,26 @@ class Comm(abc.ABC):
         self._count(started, block, received=1)
         return block
 
-    def post(self, outbox: Mapping[int, Tensor], channel: int = 0) -> Pending:
+    def post(self, outbox: Mapping[int, Tensor], channel: int = 0, sources: Iterable[int] | None = None) -> Pending:
         """Start to send a block to each neighbour, and to receive one of the same length from each; returns at once.
 
-        Neighbours must be symmetric: i posts to j where j posts to i. The blocks must not change until `wait`.
+        Neighbours must be symmetric: i posts to j where j posts to i. Where they are not, `sources` says who sends. The
+        blocks must not change until `wait`.
         """
         started = time.perf_counter()
         for block in outbox.values():
             self._check(block)
         tag = _POST + channel
-        inbox = {rank: torch.empty_like(block) for rank, block in outbox.items()}
+        first = next(iter(outbox.values()), torch.empty(0))
+        expected = outbox if sources is None else sources
+        inbox = {rank: torch.empty_like(outbox.get(rank, first)) for rank in expected}
         requests = [self._irecv(block, rank, tag) for rank, block in inbox.items()]
         requests += [self._isend(block, rank, tag) for rank, block in outbox.items()]
         for block in outbox.values():
-            self._count(started, block, sent=1, received=1)
+            self._count(started, block, sent=1)
+            started = time.perf_counter()
+        for block in inbox.values():
+            self._count(started, block, received=1)
             started = time.perf_counter()
         return Pending(self, inbox, list(outbox.values()), requests)
 

@@ -246,7 +246,8 @@ class AlgorithmConfig:
         ),
     )
     two_way: bool = field(
-        default=False, metadata=_about("--two-way", "let the aggregate go back through the codec too; half floats always do")
+        default=False,
+        metadata=_about("--two-way", "let the aggregate go back through the codec too; half floats always do"),
     )
     aggregator: str = field(
         default="mean",
@@ -288,6 +289,9 @@ class RunConfig:
     )
     overwrite: bool = field(
         default=False, metadata=_about("--overwrite", "replace the results of an earlier run in --output")
+    )
+    batches: Literal["shuffled", "split"] = field(
+        default="shuffled", metadata=_about("--batches", "drawn anew in each epoch, or split once and visited in order")
     )
 
     def __post_init__(self) -> None:

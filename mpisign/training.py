@@ -153,17 +153,19 @@ class _Loop:
     def __init__(self, comm: Comm, config: Config, shard: Shard) -> None:
         self._batch_size, self._samples = config.run.batch_size, len(shard.y_train)
         self._random = seeding.generator(config.run.seed, comm.rank, "batches")
+        self._shuffles, self._order = config.run.batches == "shuffled", torch.empty(0, dtype=torch.int64)
         own = -(-self._samples // self._batch_size)
         self.steps_per_epoch = int(comm.allreduce(torch.tensor([own]), "max"))
         self._left = config.run.steps or config.run.epochs * self.steps_per_epoch
         self.epochs = -(-self._left // self.steps_per_epoch)
 
     def batches(self) -> Iterator[Tensor]:
-        """Yield the indices of an epoch's batches, in an order of this epoch's own."""
-        order = torch.from_numpy(self._random.permutation(self._samples))
+        """Yield the indices of an epoch's batches: of this epoch's own, or `--batches split`, the same in each epoch."""
+        if self._shuffles or len(self._order) == 0:
+            self._order = torch.from_numpy(self._random.permutation(self._samples))
         for step in range(min(self.steps_per_epoch, self._left)):
             self._left -= 1
-            yield order[step * self._batch_size : (step + 1) * self._batch_size]
+            yield self._order[step * self._batch_size : (step + 1) * self._batch_size]
 
 
 def overhear(comm: Comm, attack: Attack, optimizer: DistributedOptimizer) -> None:

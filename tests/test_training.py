@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from mpisign import simulate
+from mpisign.assembly import Shard
 from mpisign.comm import Comm
 from mpisign.config import AlgorithmConfig, Config, ProblemConfig, RunConfig
 from mpisign.errors import ConfigError, DataError
 from mpisign.tracking import Tracker, table
-from mpisign.training import train
+from mpisign.training import _Loop, train
 
 pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
 
@@ -31,6 +32,28 @@ def configured(**settings: object) -> Config:
 
 def summaries(size: int, config: Config) -> list[dict]:
     return [summary for summary, _ in simulate(size, lambda comm: train(comm, config, Tracker()))]
+
+
+def epochs_of_batches(rank_samples: list[int], batches: str) -> list[list[list[list[int]]]]:
+    """By rank, epoch and step: the samples of each batch."""
+    config = configured(epochs=3, steps=None, batch_size=4, batches=batches)
+
+    def body(comm: Comm) -> list[list[list[int]]]:
+        labels = torch.zeros(rank_samples[comm.rank], dtype=torch.int64)
+        loop = _Loop(comm, config, Shard(labels, labels, labels, labels, (1,), 1, 1))
+        return [[batch.tolist() for batch in loop.batches()] for _ in range(loop.epochs)]
+
+    return simulate(len(rank_samples), body)
+
+
+def test_split_batches_are_the_same_in_each_epoch_and_shuffled_ones_are_not() -> None:
+    for batches in ("split", "shuffled"):
+        for samples, (first, *others) in zip([10, 7], epochs_of_batches([10, 7], batches), strict=True):
+            assert [len(batch) for batch in first] == ([4, 4, 2] if samples == 10 else [4, 3, 0])
+            for epoch in (first, *others):
+                assert sorted(index for batch in epoch for index in batch) == list(range(samples))
+            assert [epoch == first for epoch in others] == [batches == "split"] * 2
+    assert epochs_of_batches([10, 7], "split")[0][0] == epochs_of_batches([10, 7], "shuffled")[0][0]
 
 
 def test_sixteen_workers_learn_digits() -> None:

@@ -9,7 +9,7 @@ from .digraph import Digraph
 from .graph import Graph
 from .search import first_unreached
 
-_LINE = re.compile(r"(\d+)\s*[\s,]\s*(\d+)")
+_LINE = re.compile(r"(\d{1,9})\s*[\s,]\s*(\d{1,9})")
 
 
 def read_edges(path: Path) -> Graph:

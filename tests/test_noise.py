@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -296,6 +297,24 @@ def test_small_batches_of_digits_break_what_lemma_1_assumes_and_large_ones_hardl
     small, large = seen_by(digits, 1), seen_by(digits, 256, samples=100)
     assert small.share_below_promise() > 0.2 > 0.02 > large.share_below_promise()
     assert large.share_mostly_right > 0.9
+
+
+def test_while_digits_are_learnt_signal_to_noise_falls_below_its_critical_value() -> None:
+    # paper 1's figure 3 in small: an epoch is 45 batches of 32
+    data, task = Digits().read(None), Digits()
+    x, y = torch.from_numpy(data.x_train), torch.from_numpy(data.y_train)
+    with seeding.torch_seeded(0, seeding.SHARED, "model"):
+        model = mlp((1, 8, 8), 10)
+    before = seen_by((model, x, y), 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for images, labels in islice(resample(x, y, batch_size=32, seed=1), 225):
+        optimizer.zero_grad()
+        task.loss(model, images, labels).backward()
+        optimizer.step()
+    after = seen_by((model, x, y), 32)
+    assert before.share_above_critical > 0.1 > 0.01 > after.share_above_critical
+    assert before.rho_norm() > 5 * after.rho_norm()
+    assert before.share_mostly_right > after.share_mostly_right > 0.5
 
 
 # ---- Rosenbrock's function, paper 3 ----

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from mpisign import noise, seeding, theory
 from mpisign.noise import GradientNoise, measure, resample
@@ -202,6 +203,16 @@ def test_a_measurement_leaves_no_trace_and_repeats_to_the_bit(network: Network, 
     np.testing.assert_array_equal(first.gradient, second.gradient)
     other = measure(network, squares, resample(*table, batch_size=8), 5, seed=1)
     assert (other.samples != first.samples).any()  # other units were dropped
+
+
+def test_a_shuffling_loader_is_shuffled_by_the_measurements_seed(table: tuple[Tensor, Tensor]) -> None:
+    loader = DataLoader(TensorDataset(*table), batch_size=8, shuffle=True)
+    with seeding.torch_seeded(0, 0, "model"):
+        model = nn.Linear(5, 3)
+    first, second, other = (measure(model, squares, loader, 8, seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.samples, second.samples)
+    assert (first.samples != other.samples).any()
+    np.testing.assert_allclose(first.gradient, other.gradient, atol=1e-6)  # the same whole, in other batches of float32
 
 
 def test_coordinates_bear_the_names_of_their_parameters(network: Network, table: tuple[Tensor, Tensor]) -> None:

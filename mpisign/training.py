@@ -52,7 +52,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     """Train as `config` says, on all ranks together; return the run's figures and the model, the same on every rank.
 
     The figures' names and units: `seconds*` in seconds of this run without start-up, `bytes_sent` payload that a worker
-    (the median rank) sent in all steps, `bytes_sent_float32` the same with float32 in place of the bits,
+    (the median rank, of two the one that sends less) sent in all steps, `bytes_sent_float32` the same with float32 in place of the bits,
     `bytes_sent_most` the busiest rank's, `agreement` in [0, 1] or None, `agreement_by_rank` a list of such, `byzantine`
     the ranks that lie, `quarantined` {rank: step of its exclusion, from 0} or None, `quarantine_refuted` a step or None,
     `checksum` in hexadecimal. With --quarantine, `agreement_by_rank` is what the server saw, else what each rank says of itself.
@@ -138,8 +138,8 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "seconds": seconds,
         "seconds_by_phase": phases(comm, watch.seconds),
         "bytes_up_per_step": optimizer.bytes_up,
-        "bytes_sent": int(per_rank[comm.size // 2]),
-        "bytes_sent_float32": round(int(per_rank[comm.size // 2]) * dense),
+        "bytes_sent": int(per_rank[(comm.size - 1) // 2]),
+        "bytes_sent_float32": round(int(per_rank[(comm.size - 1) // 2]) * dense),
         "bytes_sent_most": int(per_rank[-1]),
         "checksum": f"{fingerprint:014x}",
         "first_step_at": first_step_at,

@@ -143,6 +143,18 @@ def test_a_flag_without_its_value_is_named():
         ("--partition dirichlet:inf", "--partition dirichlet:inf: wanted dirichlet:ALPHA"),
         ("--partition dirichlet:x", "--partition dirichlet:x: wanted dirichlet:ALPHA"),
         ("--partition iid:3", "--partition iid:3: iid takes no number"),
+        ("--codec qsdg:4", "--codec qsdg:4: no such codec (did you mean 'qsgd'?); known are bfloat16"),
+        ("--codec qsgd", "--codec qsgd: wanted qsgd:LEVELS or qsgd:LEVELS:max"),
+        ("--codec qsgd:0", "--codec qsgd:0: wanted qsgd:LEVELS"),
+        ("--codec qsgd:4:l1", "--codec qsgd:4:l1: wanted qsgd:LEVELS"),
+        ("--codec qsgd:4.5", "--codec qsgd:4.5: wanted qsgd:LEVELS"),
+        ("--codec topk:0", "--codec topk:0: wanted topk:SHARE with a SHARE above 0 and at most 1"),
+        ("--codec topk:nan", "--codec topk:nan: wanted topk:SHARE"),
+        ("--codec float16:2", "--codec float16:2: wanted float16 alone, it takes no argument"),
+        ("--aggregator krum", "--aggregator krum: wanted krum:LIARS"),
+        ("--aggregator krum:-1", "--aggregator krum:-1: wanted krum:LIARS"),
+        ("--aggregator trimmed_mean:0.5", "--aggregator trimmed_mean:0.5: wanted trimmed_mean:SHARE"),
+        ("--aggregator medain", "--aggregator medain: no such aggregator (did you mean 'median'?)"),
         ("--tie a\0b", "--tie 'a\\x00b': no such choice"),
         ("--output=", "--output '': wanted text that is not empty"),
         ("--nesterov", "--nesterov: signum has no Nesterov form; use it with --algorithm sgd"),
@@ -152,6 +164,13 @@ def test_a_flag_without_its_value_is_named():
 )
 def test_a_mistake_says_what_came_and_what_was_wanted(argv, answer):
     assert mistake(*argv.split()).startswith(answer)
+
+
+def test_codecs_and_aggregators_take_arguments_and_those_of_the_users_own_take_any():
+    line = "--codec qsgd:4:max --two-way --aggregator my_file.py:mine:a:7 --algorithm adam"
+    chosen = parse(line.split()).algorithm
+    assert (chosen.codec, chosen.two_way, chosen.aggregator) == ("qsgd:4:max", True, "my_file.py:mine:a:7")
+    assert mpisign.registry.split("aggregator", chosen.aggregator) == ("my_file.py:mine", ["a", 7])
 
 
 def test_nesterov_is_left_to_algorithms_of_the_users_own():

@@ -179,6 +179,14 @@ def test_mnist_by_vote_comes_within_a_point_of_sgd(shared_data: Path) -> None:
     assert voted["bytes_sent_float32"] / voted["bytes_sent"] >= 31.5
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("settings", [{"codec": "qsgd:4"}, {"codec": "topk:0.01", "two_way": True}, {"codec": "float16"}])
+def test_bytes_are_a_workers_and_float32_in_their_place_is_four_a_coordinate(settings: dict, size: int) -> None:
+    summary = summaries(size, configured(algorithm="sgd", **settings))[0]
+    assert summary["bytes_sent"] == 4 * summary["bytes_up_per_step"]
+    assert summary["bytes_sent_float32"] == 4 * 4 * summary["parameters"]
+
+
 def test_the_table_names_every_figure() -> None:
     summary = summaries(3, configured())[0]
     text = table(summary)

@@ -30,6 +30,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "server": "mpisign.collectives.server:ServerVote",
         "sharded": "mpisign.collectives.sharded:ShardedVote",
         "tree": "mpisign.collectives.tree:TreeVote",
+        "hierarchical": "mpisign.collectives.hierarchical:HierarchicalVote",
+        "majority_of_majorities": "mpisign.collectives.majority_of_majorities:MajorityOfMajorities",
     },
     "codec": {
         "float32": "mpisign.codecs.floats:Float32",

@@ -7,8 +7,10 @@ mpisign's own tests run them over everything in the registry. All run in the sim
 """
 
 import inspect
+import pickle
+import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -19,9 +21,11 @@ from .aggregators import Aggregator
 from .algorithms.base import DistributedOptimizer, checksum
 from .attacks import Attack
 from .codecs import Codec, ErrorFeedback
-from .collectives import Vote
+from .collectives import VoteFactory
 from .comm import Comm, simulate
+from .errors import TopologyError
 from .overhearing import BallotAttack, GradientAttack
+from .topology import Digraph, Graph, OnePeerExponential, Topology, Tree
 
 RANKS = (1, 2, 3, 4, 7)
 """Numbers of ranks that checks run with: powers of two alone would hide faults."""
@@ -207,27 +211,40 @@ def _copied(state: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     }
 
 
-def check_vote(make: Callable[..., Vote], ranks: Sequence[int] = RANKS) -> None:
-    """Check a vote, `make(comm, layout, tie, seed)`: the reference's verdict, bit for bit, for each tie rule."""
-    numels = (0, 1, 63, 64, 65, 1001)
-    layout = kernels.Layout(numels)
+def check_vote(make: VoteFactory, ranks: Sequence[int] = RANKS) -> None:
+    """Check a vote, `make(comm, layout, tie, seed, ballots=…)`: the reference's verdict, bit for bit, for each tie rule.
+
+    With one ballot a rank and with two, on one machine and with two ranks a machine. Of a vote that says that it is not
+    exact, only that all ranks get the same verdict.
+    """
     for size in ranks:
-        random = np.random.default_rng(size)
-        signs = [[random.random(n) < 0.5 for n in numels] for _ in range(size)]
-        present = random.random((size, len(numels))) < 0.8
-        for tie in ("coin", "plus", "abstain"):
+        for per_node in (size, 2):
+            for ballots in (1, 2):
+                _check_vote(make, size, per_node, ballots)
 
-            def body(comm: Comm, tie: Any = tie, signs: Any = signs, present: Any = present) -> list[bytes]:
-                vote = make(comm, layout, tie, 3)
-                verdicts = []
-                for step in range(3):
-                    ballot = _ballot(layout, signs[comm.rank], present[(comm.rank + step) % comm.size])
-                    verdict = vote(ballot, step)
-                    verdicts.append(verdict.message.numpy().tobytes())
-                    _require_verdict(verdict, signs, np.roll(present, -step, axis=0), kernels.stream(vote.coins, step))
-                return verdicts
 
-            _require(len(set(map(tuple, simulate(size, body)))) == 1, f"{size} ranks got different verdicts")
+def _check_vote(make: VoteFactory, size: int, per_node: int, ballots: int) -> None:
+    numels = (0, 1, 63, 64, 65, 1001)
+    layout, random = kernels.Layout(numels), np.random.default_rng(size)
+    signs = [[random.random(n) < 0.5 for n in numels] for _ in range(size * ballots)]
+    present = random.random((size, len(numels))) < 0.8
+
+    def body(comm: Comm, tie: kernels.Tie) -> list[bytes]:
+        vote = make(comm, layout, tie, 3, ballots=ballots)
+        verdicts = []
+        for step in range(3):
+            here = np.roll(present, -step, axis=0)
+            own = signs[comm.rank * ballots : (comm.rank + 1) * ballots]
+            verdict = vote(torch.cat([_ballot(layout, one, here[comm.rank]) for one in own]), step)
+            verdicts.append(verdict.message.numpy().tobytes())
+            _require(verdict.voters == int(here.any(axis=1).sum()), f"{verdict.voters} voters counted")
+            if vote.exact:
+                _require_verdict(verdict, signs, here.repeat(ballots, axis=0), kernels.stream(vote.coins, step))
+        return verdicts
+
+    for tie in get_args(kernels.Tie):
+        verdicts = simulate(size, body, tie, per_node=per_node)
+        _require(len(set(map(tuple, verdicts))) == 1, f"{size} ranks got different verdicts")
 
 
 def _ballot(layout: kernels.Layout, signs: Any, present: Any) -> Tensor:
@@ -243,7 +260,6 @@ def _ballot(layout: kernels.Layout, signs: Any, present: Any) -> Tensor:
 
 def _require_verdict(verdict: kernels.Verdict, signs: Any, present: Any, key: int) -> None:
     layout = verdict.layout
-    _require(verdict.voters == int(present.any(axis=1).sum()), f"{verdict.voters} voters counted")
     _require(verdict.decided.tolist() == present.any(axis=0).tolist(), "other parameters decided than were voted on")
     for p, start in enumerate(layout.starts.tolist()):
         votes = np.array([ballot[p] for ballot, here in zip(signs, present[:, p], strict=True) if here], np.bool_)
@@ -415,7 +431,9 @@ def _check_unbiased(codec: Codec) -> None:
     # 2^-22 of the norm, for the rounding of a norm and of a probability
     rounding = 2.0**-22 * float(vector.norm())
     most = 5 * float(back.std(0).max()) / draws**0.5 + rounding
-    _require(bool((apart.abs() <= most).all()), f"it is biased: off by {float(apart.abs().max()):.2g}, above {most:.2g}")
+    _require(
+        bool((apart.abs() <= most).all()), f"it is biased: off by {float(apart.abs().max()):.2g}, above {most:.2g}"
+    )
     # all coordinates together: a little too small everywhere would pass the other test
     inwards = float((apart * vector.sign()).sum())
     most = 5 * float(back.var(0).sum()) ** 0.5 / draws**0.5 + codec.numel * rounding
@@ -444,4 +462,46 @@ def check_aggregator(aggregate: Aggregator, workers: Sequence[int] = (7, 8, 11))
             equal = aggregate(rows[:1].repeat(n, 1))
             _require(bool(((equal - rows[0]).abs() <= near).all()), f"{where}: equal workers give something else")
             other = aggregate(rows[torch.from_numpy(random.permutation(n))])
-            _require(bool(((other - result).abs() <= near).all()), f"{where}: ranks in another order give something else")
+            _require(
+                bool(((other - result).abs() <= near).all()), f"{where}: ranks in another order give something else"
+            )
+
+
+def check_topology(build: Callable[..., Topology], sizes: Sequence[int] = (1, 2, 3, 4, 7, 8, 16, 32)) -> None:
+    """Check a topology: `build(n)`, with its defaults, gives a Graph, Tree, Digraph, one-peer graph or several trees.
+
+    It has n nodes; a number of nodes that it can't have is refused with TopologyError, but not each of `sizes`; the same
+    arguments give equal topologies, with the same hash, also on the other side of a pickle; a `seed` that it takes has
+    an effect; no global generator is used. That it is connected, and the like, the classes themselves see to.
+    """
+    takes_seed = "seed" in inspect.signature(build).parameters
+    found = {}
+    for n in sizes:
+        before = _global_chance()
+        try:
+            topology = build(n)
+        except TopologyError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{n} nodes: {type(error).__name__}: {error}, not a TopologyError") from error
+        found[n] = topology
+        _check_topology_of(topology, n, build)
+        _require(_global_chance() == before, f"{n} nodes: a global generator was used or seeded")
+    _require(len(found) > 0, f"it refuses all of {', '.join(map(str, sizes))} nodes")
+    if takes_seed:
+        n = max(found)
+        _require(len({build(n, seed=seed) for seed in range(8)}) > 1, f"{n} nodes: seed has no effect")
+
+
+def _check_topology_of(topology: Topology, n: int, build: Callable[..., Topology]) -> None:
+    trees = isinstance(topology, tuple) and topology and all(isinstance(each, Tree) for each in topology)
+    fits = trees or isinstance(topology, Graph | Digraph | OnePeerExponential)
+    _require(bool(fits), f"{n} nodes: it gave {type(topology).__name__}, not a Graph, Tree, Digraph or several trees")
+    sizes = {each.size for each in topology} if isinstance(topology, tuple) else {topology.size}
+    _require(sizes == {n}, f"{n} nodes were asked for, {', '.join(map(str, sizes))} came")
+    for other, where in ((build(n), "in a second call"), (pickle.loads(pickle.dumps(topology)), "after a pickle")):  # noqa: S301
+        _require(topology == other and hash(topology) == hash(other), f"{n} nodes: another topology {where}")
+
+
+def _global_chance() -> bytes:
+    return pickle.dumps((np.random.get_state(), random.getstate(), torch.get_rng_state().tolist()))  # noqa: NPY002

@@ -57,20 +57,40 @@ class Pending:
         return self._inbox
 
 
+class Shared(abc.ABC):
+    """Memory that all ranks of one machine see.
+
+    Attributes:
+        rows: uint64[k, words], a row for each of the machine's k ranks, in their order; each writes where it likes.
+    """
+
+    rows: Tensor
+
+    @abc.abstractmethod
+    def fence(self) -> None:
+        """Wait for all ranks of the machine: what they wrote before is seen by all after."""
+
+
 class Comm(abc.ABC):
     """Ranks 0 … size−1 and the verbs between them. Every rank calls the same verbs in the same order.
 
     Blocks are one-dimensional, contiguous CPU tensors of equal length on all ranks, of dtype uint64, int64, float32,
     float64 or uint8. A transport implements the underscored methods.
+
+    Attributes:
+        nodes: the ranks of each machine, in ascending order, the machine with rank 0 first.
+        traffic: what this rank has sent and received.
     """
 
     rank: int
     size: int
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, nodes: Sequence[Sequence[int]] | None = None) -> None:
         self.rank, self.size = rank, size
+        self.nodes = tuple(map(tuple, nodes or [range(size)]))
         self.traffic = Traffic()
         self._collects = 0
+        self._node: Comm | None = None
 
     # ---- verbs ----
 
@@ -214,6 +234,29 @@ class Comm(abc.ABC):
         result = task()
         return lambda: result
 
+    # ---- parts ----
+
+    def split(self, color: int) -> "Comm":
+        """Return a communicator of the ranks that gave the same color, numbered in their order here. Collective.
+
+        Its traffic counts here too.
+        """
+        colors = self._allgather(torch.tensor([color], dtype=torch.int64)).view(-1).tolist()
+        part = self._split([rank for rank, other in enumerate(colors) if other == color])
+        part.traffic = self.traffic
+        return part
+
+    @property
+    def node(self) -> "Comm":
+        """The communicator of this rank's machine; collective the first time."""
+        if self._node is None:
+            self._node = self.split(next(m for m, ranks in enumerate(self.nodes) if self.rank in ranks))
+        return self._node
+
+    @abc.abstractmethod
+    def shared(self, words: int) -> Shared:
+        """Allocate memory that the ranks of one machine share, 0 at first. Collective."""
+
     # ---- agreement ----
 
     def agree(self, number: int) -> bool:
@@ -272,6 +315,14 @@ class Comm(abc.ABC):
     @abc.abstractmethod
     def _wait_all(self, requests: list[Any]) -> None:
         """Block until all are done."""
+
+    @abc.abstractmethod
+    def _split(self, ranks: list[int]) -> "Comm":
+        """Return a communicator of these ranks, in ascending order, this one among them; all ranks call it together."""
+
+    def _nodes_of(self, ranks: Sequence[int]) -> list[list[int]]:
+        """The machines of some ranks, in the numbers that these get in a part."""
+        return [part for node in self.nodes if (part := [ranks.index(rank) for rank in node if rank in ranks])]
 
     @abc.abstractmethod
     def _wait_some(self, requests: list[Any]) -> list[int]:

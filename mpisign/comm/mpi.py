@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..environment import check_vendor, launched
 from ..errors import EnvironmentProblem
-from .base import Comm
+from .base import Comm, Shared
 
 T = TypeVar("T")
 
@@ -45,14 +45,24 @@ class MPIComm(Comm):
 
     def __init__(self, comm: MPI.Intracomm | None = None, patient: bool | None = None) -> None:
         self._mpi = (MPI.COMM_WORLD if comm is None else comm).Dup()
-        super().__init__(self._mpi.Get_rank(), self._mpi.Get_size())
         node: Any = self._mpi.Split_type(MPI.COMM_TYPE_SHARED)
+        super().__init__(self._mpi.Get_rank(), self._mpi.Get_size(), _machines(self._mpi, node))
         self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
         crowded = self.local_size > _cores_of(node) if patient is None else patient
         node.Free()
         self._executor: ThreadPoolExecutor | None = None
         # on all nodes or on none: it decides which messages a collective is made of
         self.patient = bool(self._mpi.allreduce(int(crowded), MPI.MAX))
+
+    def shared(self, words: int) -> Shared:
+        """Allocate a window of MPI's."""
+        return _Window(self.node, words)
+
+    def _split(self, ranks: list[int]) -> "MPIComm":
+        part: Any = self._mpi.Split(ranks[0], self.rank)
+        result = MPIComm(part, self.patient)
+        part.Free()
+        return result
 
     def abort(self, code: int) -> None:
         """End the processes of all ranks of the job, at once."""
@@ -110,6 +120,34 @@ class MPIComm(Comm):
         blocks = torch.empty((self.size, len(block)), dtype=block.dtype)
         self._mpi.Allgather(block.numpy(), blocks.numpy())
         return blocks
+
+
+class _Window(Shared):
+    """A shared-memory window of MPI, open for loads and stores at all times."""
+
+    def __init__(self, node: Comm, words: int) -> None:
+        assert isinstance(node, MPIComm)
+        self._node = node
+        whole = (
+            8 * words * node.size if node.rank == 0 else 0
+        )  # one rank allocates for all, so that rows are contiguous
+        self._window = MPI.Win.Allocate_shared(whole, 8, comm=node._mpi)
+        self._window.Lock_all()
+        memory, _ = self._window.Shared_query(0)
+        self.rows = torch.frombuffer(memory, dtype=torch.uint64, count=node.size * words).view(node.size, words)
+        self.rows[node.rank] = 0
+        self.fence()
+
+    def fence(self) -> None:
+        self._window.Sync()
+        self._node.barrier()
+        self._window.Sync()
+
+
+def _machines(comm: Any, node: Any) -> list[list[int]]:
+    """The ranks of each machine, by the lowest rank that shares memory with each."""
+    lowest = comm.allgather(node.allreduce(comm.Get_rank(), MPI.MIN))
+    return [[rank for rank, first in enumerate(lowest) if first == machine] for machine in sorted(set(lowest))]
 
 
 def _naps() -> Any:

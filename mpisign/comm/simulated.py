@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from ..errors import DeadlockError
-from .base import ANY, Comm, verb_of
+from .base import ANY, Comm, Shared, verb_of
 
 T = TypeVar("T")
+
+_TAGS = 1 << 20  # so many tags has each communicator for itself
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Message:
     @property
     def verb(self) -> str:
         """The verb of `Comm` that the message is part of."""
-        return verb_of(self.tag)
+        return verb_of(self.tag % _TAGS)
 
 
 class _Stopped(BaseException):
@@ -59,6 +62,7 @@ class _Sent:
 class _World:
     size: int
     log: list[Message] | None
+    nodes: list[list[int]]
     failure: BaseException | None = None
     failed_rank: int = 0
 
@@ -68,6 +72,7 @@ class _World:
         self.posted: list[list[_Receive]] = [[] for _ in range(self.size)]
         self.ready: list[Callable[[], bool] | None] = [lambda: True for _ in range(self.size)]  # None: has ended
         self.waiting: list[list[_Receive]] = [[] for _ in range(self.size)]
+        self.memory: dict[tuple[int, ...], Tensor] = {}
 
     def deliver(self, rank: int) -> None:
         """Match what has come for a rank with what it has asked for, each in order."""
@@ -120,20 +125,38 @@ class SimulatedComm(Comm):
     """One of `simulate`'s ranks."""
 
     def __init__(self, world: _World, rank: int) -> None:
-        super().__init__(rank, world.size)
-        self._world = world
+        super().__init__(rank, world.size, world.nodes)
+        self._world, self._ranks, self._place = world, range(world.size), rank
+        self._number, self._parts, self._windows = 0, 0, 0
+
+    def shared(self, words: int) -> Shared:
+        """Allocate a tensor that the threads share."""
+        self._windows += 1
+        node = self.node
+        assert isinstance(node, SimulatedComm)
+        key = (self._number, self._windows, *node._ranks)
+        return _Memory(node, self._world.memory.setdefault(key, torch.zeros((node.size, words), dtype=torch.uint64)))
+
+    def _split(self, ranks: list[int]) -> "SimulatedComm":
+        self._parts += 1
+        part = SimulatedComm(self._world, self._place)
+        Comm.__init__(part, ranks.index(self.rank), len(ranks), self._nodes_of(ranks))
+        part._ranks = [self._ranks[rank] for rank in ranks]
+        part._number = 64 * self._number + self._parts
+        return part
 
     def _isend(self, block: Tensor, dest: int, tag: int) -> _Sent:
         if not 0 <= dest < self.size:
             raise ValueError(f"no rank {dest} among {self.size}")
-        self._world.mail[dest].append((self.rank, tag, block.clone()))
+        place, tag = self._ranks[dest], tag + _TAGS * self._number
+        self._world.mail[place].append((self._place, tag, block.clone()))
         if self._world.log is not None:
-            self._world.log.append(Message(self.rank, dest, tag, block.nbytes))
+            self._world.log.append(Message(self._place, place, tag, block.nbytes))
         return _Sent()
 
     def _irecv(self, block: Tensor, source: int, tag: int) -> _Receive:
-        receive = _Receive(block, source, tag)
-        self._world.posted[self.rank].append(receive)
+        receive = _Receive(block, source if source == ANY else self._ranks[source], tag + _TAGS * self._number)
+        self._world.posted[self._place].append(receive)
         return receive
 
     def _wait_all(self, requests: list[Any]) -> None:
@@ -147,18 +170,30 @@ class SimulatedComm(Comm):
         world = self._world
 
         def ready() -> bool:
-            world.deliver(self.rank)
+            world.deliver(self._place)
             return enough()
 
         if ready():
             return
-        world.ready[self.rank] = ready
-        world.waiting[self.rank] = [request for request in requests if not request.done]
-        world.pass_on(self.rank)
-        world.wait_for_baton(self.rank)
+        world.ready[self._place] = ready
+        world.waiting[self._place] = [request for request in requests if not request.done]
+        world.pass_on(self._place)
+        world.wait_for_baton(self._place)
 
 
-def simulate(size: int, body: Callable[..., T], *args: Any, log: list[Message] | None = None) -> list[T]:
+class _Memory(Shared):
+    """A tensor that the ranks of a simulated machine hold in common."""
+
+    def __init__(self, node: SimulatedComm, rows: Tensor) -> None:
+        self._node, self.rows = node, rows
+
+    def fence(self) -> None:
+        self._node.barrier()
+
+
+def simulate(
+    size: int, body: Callable[..., T], *args: Any, log: list[Message] | None = None, per_node: int | None = None
+) -> list[T]:
     """Run `body(comm, *args)` as `size` ranks in this process and return their results, rank by rank.
 
     Args:
@@ -166,6 +201,7 @@ def simulate(size: int, body: Callable[..., T], *args: Any, log: list[Message] |
         body: what each rank does; every rank gets the same `args`.
         args: further arguments of `body`.
         log: a list that receives every `Message`, to look at or to draw.
+        per_node: ranks of one machine, one machine after the other; by default all are on one.
 
     Raises:
         DeadlockError: all ranks wait for one another; the message says who waits for whom.
@@ -177,7 +213,8 @@ def simulate(size: int, body: Callable[..., T], *args: Any, log: list[Message] |
     """
     if size < 1:
         raise ValueError(f"a simulation needs at least 1 rank, got {size}")
-    world = _World(size, log)
+    per_node = per_node or size
+    world = _World(size, log, [list(range(first, min(first + per_node, size))) for first in range(0, size, per_node)])
     results: list[Any] = [None] * size
 
     def run(rank: int) -> None:

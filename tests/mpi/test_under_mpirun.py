@@ -4,7 +4,7 @@ import pytest
 import torch
 from protocols import fit, verbs
 
-from mpisign import SGD, SSDM, Adam, EFSignSGD, SignSGD, Signum, simulate
+from mpisign import SGD, SSDM, Adam, EFSignSGD, Lion, SignSGD, Signum, simulate
 from mpisign.comm import Comm
 
 pytestmark = pytest.mark.mpi
@@ -29,6 +29,11 @@ def test_every_verb_does_what_it_says(patient: bool) -> None:
         (SignSGD, {}),
         (Signum, {"vote": "sharded", "tie": "abstain"}),
         (Signum, {"vote": "tree"}),
+        (Signum, {"vote": "hierarchical", "tie": "abstain"}),
+        (Signum, {"vote": "majority_of_majorities"}),
+        (Signum, {"zero": "abstain", "vote": "sharded", "trust": 0.01}),
+        (Signum, {"overlap": True, "bucket": 100}),
+        (Lion, {"overlap": True, "bucket": 100, "vote": "hierarchical"}),
         (SSDM, {}),
         (SSDM, {"norm": "carry"}),
         (EFSignSGD, {}),

@@ -316,13 +316,13 @@ def test_while_digits_are_learnt_signal_to_noise_falls_below_its_critical_value(
     x, y = torch.from_numpy(data.x_train), torch.from_numpy(data.y_train)
     with seeding.torch_seeded(0, seeding.SHARED, "model"):
         model = mlp((1, 8, 8), 10)
-    before = seen_by((model, x, y), 32)
+    before = seen_by((model, x, y), 32, samples=100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for images, labels in islice(resample(x, y, batch_size=32, seed=1), 225):
         optimizer.zero_grad()
         task.loss(model, images, labels).backward()
         optimizer.step()
-    after = seen_by((model, x, y), 32)
+    after = seen_by((model, x, y), 32, samples=100)
     assert before.share_above_critical > 0.1 > 0.01 > after.share_above_critical
     assert before.rho_norm() > 5 * after.rho_norm()
     assert before.share_mostly_right > after.share_mostly_right > 0.5

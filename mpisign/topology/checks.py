@@ -52,12 +52,18 @@ def check_symmetric(neighbors: Neighbors) -> None:
 
 def check_acyclic(neighbors: Neighbors) -> None:
     """Raise TopologyError where an edge closes a cycle."""
-    group = list(range(len(neighbors)))  # nodes joined by the edges so far share a number
+    above = list(range(len(neighbors)))  # of nodes joined by the edges so far, all lead up to the same one
     for i, j in edges_of(neighbors):
-        if group[i] == group[j]:
+        if (top := _top(i, above)) == _top(j, above):
             raise TopologyError(f"edge {i}-{j} closes a cycle: leave out one edge of it")
-        old, new = group[i], group[j]
-        group = [new if number == old else number for number in group]
+        above[_top(j, above)] = top
+
+
+def _top(node: int, above: list[int]) -> int:
+    while above[node] != node:
+        above[node] = above[above[node]]  # shortens the way for the next one
+        node = above[node]
+    return node
 
 
 def check_connected(neighbors: Neighbors) -> None:

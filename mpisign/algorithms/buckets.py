@@ -40,7 +40,7 @@ def runs(numels: Sequence[int], coordinates: int) -> list[tuple[int, int]]:
     """
     cuts, stop, size = [], len(numels), 0
     for index in range(len(numels) - 1, -1, -1):
-        if size and size + numels[index] > coordinates:
+        if size and numels[index] and size + numels[index] > coordinates:
             cuts.append((index + 1, stop))
             stop, size = index + 1, 0
         size += numels[index]
@@ -57,12 +57,18 @@ class Buckets:
         buckets: in the order in which backward fills them, last layers first.
         cast: packs and sends one.
         eager: whether to cast during backward.
+        watched: whether to refuse gradients that are changed in place afterwards. A GradScaler does so, by a factor of 1.
     """
 
     def __init__(
-        self, parameters: Sequence[Tensor], buckets: Sequence[Bucket], cast: Callable[[Bucket], None], eager: bool
+        self,
+        parameters: Sequence[Tensor],
+        buckets: Sequence[Bucket],
+        cast: Callable[[Bucket], None],
+        eager: bool,
+        watched: bool = True,
     ) -> None:
-        self.all, self.eager = list(buckets), eager
+        self.all, self._watched = list(buckets), watched
         self._parameters, self._cast = parameters, cast
         self._bucket_of = {index: bucket for bucket in self.all for index in range(bucket.first, bucket.stop)}
         self._held = False
@@ -99,7 +105,7 @@ class Buckets:
         """Cast what has not been cast, and make sure that what has been cast is still what the gradients say."""
         for index, (gradient, version) in self._packed.items():
             now = self._parameters[index].grad
-            if now is not gradient or now._version != version:
+            if now is not gradient or (self._watched and now._version != version):
                 raise ParameterError(
                     f"the gradient of parameter {index} has changed after its ballot was cast: with overlap=True nothing "
                     f"may come between backward and step. Clip or unscale without overlap; hand a GradScaler over as "

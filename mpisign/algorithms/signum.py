@@ -144,7 +144,7 @@ class Signum(FlatOptimizer):
         numels = self.layout.numels.tolist()
         cuts = runs(numels, self._bucket_size) if self.overlap else [(0, len(numels))]
         buckets = [self._bucket(first, stop) for first, stop in cuts]
-        self._buckets = Buckets(self.parameters, buckets, self._cast, self.overlap)
+        self._buckets = Buckets(self.parameters, buckets, self._cast, self.overlap, self._scaler is None)
         if self._rate is not None:
             self.quarantine = self.quarantine or Quarantine(self.comm.size, self._rate)
             self._exclude(self.quarantine)
@@ -195,7 +195,8 @@ class Signum(FlatOptimizer):
             raise ParameterError(
                 "option=2 compares the loss before and after a step: give step a closure that returns it"
             )
-        before = [p.detach().clone() for p in self.parameters]
+        exact = [self.state[p].get("master", p) for p in self.parameters]
+        before = [x.detach().clone() for x in exact]
         with torch.enable_grad():
             loss = closure()
         super().step()
@@ -204,7 +205,8 @@ class Signum(FlatOptimizer):
         old, new = (self._mean_loss(value) for value in (loss, trial))
         if not new <= old:
             with torch.no_grad():
-                for p, x in zip(self.parameters, before, strict=True):
+                for p, own, x in zip(self.parameters, exact, before, strict=True):
+                    own.copy_(x)
                     p.copy_(x)
         return loss
 
@@ -215,6 +217,11 @@ class Signum(FlatOptimizer):
     def settle(self) -> None:
         """Finish the votes that backward has begun."""
         if self.overlap:
+            if getattr(self, "grad_scale", None) is not None and self._scaler is None:
+                raise ParameterError(
+                    "ballots were cast from scaled gradients, since overlap=True casts them before the scaler's step: "
+                    "construct the optimizer with scaler=, too"
+                )
             self._cast_buckets.flush()
             for bucket in self._cast_buckets.all:
                 assert bucket.result is not None  # flushed

@@ -4,7 +4,7 @@ A rank passes the baton on when it has to wait. If all wait, that is a deadlock,
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -126,7 +126,8 @@ class SimulatedComm(Comm):
 
     def __init__(self, world: _World, rank: int) -> None:
         super().__init__(rank, world.size, world.nodes)
-        self._world, self._ranks, self._place = world, range(world.size), rank
+        self._world, self._place = world, rank
+        self._ranks: Sequence[int] = range(world.size)
         self._number, self._parts, self._windows = 0, 0, 0
 
     def shared(self, words: int) -> Shared:

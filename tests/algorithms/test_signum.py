@@ -351,3 +351,115 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not() -> None:
         return simulate(4, lambda comm: fit(comm, Signum, steps=10, seed=seed))[0]
 
     assert run(0) == run(0) != run(1)
+
+
+# zeros that abstain
+
+
+@pytest.mark.parametrize("vote", ["server", "sharded", "tree", "hierarchical"])
+def test_a_worker_whose_momentum_is_zero_can_leave_a_coordinate_to_the_others(vote: str) -> None:
+    said = {0: [0.0, 0.0, 1.0, 0.0], 1: [-1.0, 0.0, 0.0, -1.0], 2: [0.0, 0.0, -1.0, 1.0]}
+    # one against nobody; nobody; a tie; a tie
+    ends = steps(3, lambda rank, _: said[rank], lr=0.5, start=(0.0,) * 4, zero="abstain", tie="abstain", vote=vote)
+    assert ends == [0.5, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("tie", ["coin", "plus", "abstain"])
+def test_abstaining_zeros_equal_the_sign_of_the_sum_of_signs(size: int, tie: str) -> None:
+    draws = np.random.default_rng(size).integers(-1, 2, (5, size, 130)).astype(np.float32)
+
+    def body(comm: Comm) -> list[float]:
+        p = nn.Parameter(torch.zeros(130))
+        optimizer = SignSGD([p], 1.0, zero="abstain", tie=tie, comm=comm)
+        for step in range(5):
+            p.grad = torch.from_numpy(draws[step, comm.rank].copy())
+            optimizer.step()
+        return p.tolist()
+
+    sums, x = np.sign(draws).sum(axis=1), np.zeros(130, np.float32)
+    for step in range(5):
+        negative = reference.majority(np.ones((2, 130)) * [[1], [0]] > 0, tie, stream(coins(), step))[0]
+        tied = {"abstain": 0.0, "plus": 1.0}.get(tie, np.where(negative, -1, 1))
+        x = x - np.where(sums[step] == 0, tied, np.sign(sums[step])).astype(np.float32)
+    assert simulate(size, body) == [x.tolist()] * size
+
+
+def coins() -> int:
+    return seeding.key(0, seeding.SHARED, "ties")
+
+
+def test_abstaining_zeros_cost_a_second_bit_upwards() -> None:
+    plain, both = (
+        simulate(2, lambda comm, zero=zero: Signum([parameter(*[0.0] * 640)], zero=zero, comm=comm).bytes_up)[1]
+        for zero in ("coin", "abstain")
+    )
+    assert both == 2 * plain
+
+
+# trust: layer-wise steps
+
+
+def test_trust_bounds_the_step_of_a_small_layer() -> None:
+    # ‖x‖ = 5, √d = √2: 0.1 · 5 / (√2 + 0.5 · 5)
+    bound = 0.1 * 5 / (2**0.5 + 0.5 * 5 + 1e-8)
+    moved = steps(2, lambda *_: [1.0, 1.0], lr=10.0, trust=0.1, weight_decay=0.5, start=(3.0, 4.0))
+    assert moved == pytest.approx([3 * (1 - 0.5 * bound) - bound, 4 * (1 - 0.5 * bound) - bound], rel=1e-6)  # float32
+    assert steps(2, lambda *_: [1.0, 1.0], lr=0.25, trust=1e3, start=(3.0, 4.0)) == [2.75, 3.75]
+
+
+def test_trust_bounds_each_dtype_alike() -> None:
+    def body(comm: Comm) -> list[float]:
+        weights = [
+            nn.Parameter(torch.tensor([3.0, 4.0], dtype=d)) for d in (torch.float32, torch.float64, torch.float16)
+        ]
+        optimizer = Signum(weights, lr=10.0, trust=0.1, comm=comm)
+        for p in weights:
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        return [float(p.detach()[0]) for p in weights]
+
+    single, double, half = simulate(2, body)[0]
+    assert double == pytest.approx(single, rel=1e-6)
+    assert half == pytest.approx(single, rel=1e-3)
+
+
+@pytest.mark.parametrize("trust", [0.0, -1.0, float("nan"), float("inf"), "much"])
+def test_a_trust_that_makes_no_step_is_refused(trust: object) -> None:
+    with pytest.raises(ParameterError, match="trust must be a finite number above 0"):
+        simulate(1, lambda comm: Signum([parameter(1.0)], trust=trust, comm=comm))
+
+
+# step option 2
+
+
+def descent(comm: Comm, option: int, lr: float = 0.3, dtype: torch.dtype = torch.float32) -> list[float]:
+    """Minimise Σ over ranks of (x − rank)², and return the objective after each step."""
+    p = parameter(4.0, dtype=dtype)
+    optimizer = SignSGD([p], lr, option=option, comm=comm)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = ((p - comm.rank) ** 2).sum()
+        loss.backward()
+        return loss
+
+    losses = []
+    for _ in range(30):
+        optimizer.step(closure)
+        losses.append(sum((float(p.detach()) - rank) ** 2 for rank in range(comm.size)))
+    return losses
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_option_2_never_lets_the_objective_grow_and_option_1_does(dtype: torch.dtype) -> None:
+    first, second = (simulate(3, lambda comm, option=option: descent(comm, option, dtype=dtype)) for option in (1, 2))
+    assert all(after <= before for before, after in zip(second[0], second[0][1:], strict=False))
+    assert any(after > before for before, after in zip(first[0], first[0][1:], strict=False))
+    assert second[0][-1] <= first[0][-1]
+    assert second == [second[0]] * 3
+
+
+def test_option_2_needs_the_loss() -> None:
+    with pytest.raises(ParameterError, match="give step a closure"):
+        simulate(1, lambda comm: Signum([parameter(1.0)], option=2, comm=comm).step())

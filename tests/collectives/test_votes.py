@@ -5,6 +5,8 @@ from torch import nn
 
 from mpisign import Signum, kernels, simulate
 from mpisign.collectives import ServerVote, ShardedVote, TreeVote, Vote
+from mpisign.collectives.hierarchical import HierarchicalVote
+from mpisign.collectives.majority_of_majorities import MajorityOfMajorities
 from mpisign.comm import Comm, Message
 from mpisign.topology import Tree, binary_tree, chain, kary_tree, star
 
@@ -124,3 +126,67 @@ def test_a_leaf_of_the_tree_sends_one_bit_a_coordinate() -> None:
 def test_a_tree_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="a tree of 3 nodes for 2 ranks"):
         simulate(2, lambda comm: TreeVote(comm, kernels.Layout([1]), tree=chain(3)))
+
+
+def signs_of_nine(comm: Comm, vote: type[Vote]) -> list[float]:
+    """Machines (+ + −) (+ + −) (− − −)."""
+    layout = kernels.Layout([1])
+    ballot = torch.zeros(layout.message, dtype=torch.uint64)
+    sign = torch.tensor([-1.0 if comm.rank in (2, 5, 6, 7, 8) else 1.0])
+    kernels.sign_ballot(layout, [sign], None, np.ones(1, np.float32), np.ones(1, np.float32), "plus", 0, ballot)
+    return kernels.unpack(vote(comm, layout)(ballot, 0), 0).tolist()
+
+
+def test_a_majority_of_majorities_is_another_vote_than_the_hierarchical_one() -> None:
+    assert simulate(9, signs_of_nine, HierarchicalVote, per_node=3) == [[-1.0]] * 9
+    assert simulate(9, signs_of_nine, MajorityOfMajorities, per_node=3) == [[1.0]] * 9
+
+
+def between_machines(vote: type[Vote], numel: int) -> int:
+    """Bytes that the ranks of two machines of four send one another in a step."""
+    log: list[Message] = []
+
+    def body(comm: Comm) -> int:
+        p = nn.Parameter(torch.zeros(numel))
+        optimizer = Signum([p], vote=vote, comm=comm)
+        comm.barrier()
+        first = len(log)
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+        return first
+
+    first = min(simulate(8, body, log=log, per_node=4))
+    return sum(message.nbytes for message in log[first:] if message.source // 4 != message.dest // 4)
+
+
+def test_only_tallies_travel_between_machines() -> None:
+    numel = 64_000
+    # each of two machines sends half its tally of four, three bits a coordinate, and half of the verdict
+    assert between_machines(HierarchicalVote, numel) == pytest.approx(2 * (3 + 1) * numel / 8 / 2, rel=0.01)
+    # each rank sends half of its ballot to the other machine, and its eighth of the verdict to four ranks there
+    assert between_machines(ShardedVote, numel) == pytest.approx(8 * (4 / 8 + 4 / 8) * numel / 8, rel=0.01)
+
+
+def test_a_vote_that_only_sees_tallies_cannot_be_scored() -> None:
+    with pytest.raises(ValueError, match="can't compare ballots with the verdict"):
+        simulate(2, lambda comm: TreeVote(comm, kernels.Layout([1]), scored=True))
+
+
+@pytest.mark.parametrize("vote", [ServerVote, ShardedVote])
+@pytest.mark.parametrize("ballots", [1, 2])
+def test_scores_say_who_differs_and_the_excluded_are_not_counted(vote: type[Vote], ballots: int) -> None:
+    layout, one = kernels.Layout([100, 30]), np.ones(2, np.float32)
+
+    def body(comm: Comm) -> tuple[list[list[int]], float]:
+        signs = [torch.full((100,), -1.0 if comm.rank else 1.0), torch.ones(30) if comm.rank < 2 else None]
+        ballot = torch.zeros(layout.message, dtype=torch.uint64)
+        kernels.sign_ballot(layout, signs, None, one, one, "plus", 0, ballot)
+        counted = vote(comm, layout, ballots=ballots, scored=True)
+        counted(ballot.repeat(ballots), 0)
+        scores = counted.scores.tolist()
+        counted.excluded[1:] = True
+        verdict = counted(ballot.repeat(ballots), 1)
+        assert verdict.voters == 1
+        return scores, kernels.unpack(verdict, 0)[0].item()
+
+    assert simulate(3, body) == [([[100, 130], [0, 130], [0, 100]], 1.0)] * 3

@@ -13,8 +13,8 @@ Ranks talk in rounds. In each, a rank swaps one block with every neighbour whose
                with no open edge is done. Nobody needs to know the diameter, the number of ranks or the round.
 
 The tree is that of `topology.spanning.spanning_tree`. With ecc the root's distance to the farthest rank, the election takes
-2·ecc + 1 rounds at most and the tree ecc + 1 more. Source: the tree is that of Vogels et al. 2021, who refer to Perlman 1985;
-the election is the echo algorithm with extinction (Chang 1982).
+2·ecc + 1 rounds at most and the tree ecc + 1 more. Source: the tree is that of Vogels et al. 2021; the election is the echo
+algorithm with extinction (Chang 1982).
 """
 
 import zlib

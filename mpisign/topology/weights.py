@@ -18,7 +18,7 @@ _ROUNDING = 1e-9  # of sums of up to thousands of weights in float64, and of wei
 def metropolis_hastings(graph: Graph) -> Matrix:
     """Return w_ij = 1/(1 + max(deg_i, deg_j)) for neighbours, and what is left to 1 on the diagonal.
 
-    Symmetric, so that the mean is kept; 1/3 each in a ring. Source: Metropolis et al. 1953; Xiao and Boyd 2004.
+    Symmetric, so that the mean is kept; 1/3 each in a ring. Source: Metropolis et al. 1953; Xiao, Boyd and Lall 2005.
 
     >>> metropolis_hastings(Graph(((1,), (0, 2), (1,)))).round(2).tolist()
     [[0.67, 0.33, 0.0], [0.33, 0.33, 0.33], [0.0, 0.33, 0.67]]

@@ -10,7 +10,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import SGD, SSDM, Adam, DistributedOptimizer, EFSignSGD, Lion, Report, SignSGD, Signum
+    from .algorithms import (
+        D2,
+        DPSGD,
+        SGD,
+        SSDM,
+        Adam,
+        AllReduceModel,
+        DistributedOptimizer,
+        EFSignSGD,
+        ExactDiffusion,
+        GradientTracking,
+        Lion,
+        QuasiGlobal,
+        RelayMix,
+        RelaySGD,
+        RelaySGDGrad,
+        Report,
+        SignSGD,
+        Signum,
+        StochasticGradientPush,
+    )
     from .algorithms.base import broadcast_buffers, checksum
     from .comm import Comm, MPIComm, simulate
 
@@ -18,6 +38,16 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Adam": "algorithms",
+    "AllReduceModel": "algorithms",
+    "D2": "algorithms",
+    "DPSGD": "algorithms",
+    "ExactDiffusion": "algorithms",
+    "GradientTracking": "algorithms",
+    "QuasiGlobal": "algorithms",
+    "RelayMix": "algorithms",
+    "RelaySGD": "algorithms",
+    "RelaySGDGrad": "algorithms",
+    "StochasticGradientPush": "algorithms",
     "SGD": "algorithms",
     "SSDM": "algorithms",
     "EFSignSGD": "algorithms",
@@ -34,17 +64,27 @@ _HOME = {
 }
 
 __all__ = [
+    "D2",
+    "DPSGD",
     "SGD",
     "SSDM",
     "Adam",
+    "AllReduceModel",
     "Comm",
     "DistributedOptimizer",
     "EFSignSGD",
+    "ExactDiffusion",
+    "GradientTracking",
     "Lion",
     "MPIComm",
+    "QuasiGlobal",
+    "RelayMix",
+    "RelaySGD",
+    "RelaySGDGrad",
     "Report",
     "SignSGD",
     "Signum",
+    "StochasticGradientPush",
     "broadcast_buffers",
     "checksum",
     "simulate",

@@ -68,12 +68,24 @@ def give_gradients(model: dict[str, nn.Parameter], rank: int, step: int, without
 
 
 def check_algorithm(make: Callable[..., DistributedOptimizer], ranks: Sequence[int] = RANKS) -> None:
-    """Check an algorithm that keeps all ranks' parameters equal: `make(params, comm=…)`, with its defaults.
+    """Check an algorithm, `make(params, comm=…)`, with its defaults.
 
     Equal parameters on all ranks, whatever shapes and dtypes; the same bits in a second run; a worker without gradients,
     or with NaN, harms nobody; every hyperparameter that it takes has an effect; schedulers, closures, groups and
-    state_dict work, and a resumed run equals an uninterrupted one.
+    state_dict work, and a resumed run equals an uninterrupted one. Of one that is not `replicated` all but the first,
+    each rank having a model of its own; and a worker with NaN does as one without gradients.
     """
+    if simulate(1, lambda comm: make(odd_model().values(), comm=comm).replicated)[0]:
+        _check_equal_models(make, ranks)
+        _check_nothing_to_vote_on(make)
+    else:
+        _check_own_models(make, ranks)
+        _check_nothing_to_relay(make)
+    _check_hyperparameters(make)
+    _check_as_torch_optimizer(make)
+
+
+def _check_equal_models(make: Callable[..., DistributedOptimizer], ranks: Sequence[int]) -> None:
     for size in ranks:
         first, second = (simulate(size, _train, make) for _ in range(2))
         _require(len(set(first)) == 1, f"{size} ranks end with different parameters")
@@ -84,9 +96,18 @@ def check_algorithm(make: Callable[..., DistributedOptimizer], ranks: Sequence[i
             size, _train, make, lambda rank, step, last=size - 1: "nan" if rank == last and step == 2 else ""
         )
         _require(len(set(nan)) == 1, f"{size} ranks differ after a step with NaN on one of them")
-    _check_nothing_to_vote_on(make)
-    _check_hyperparameters(make)
-    _check_as_torch_optimizer(make)
+
+
+def _check_own_models(make: Callable[..., DistributedOptimizer], ranks: Sequence[int]) -> None:
+    for size in ranks:
+        first, second = (simulate(size, _train, make) for _ in range(2))
+        _require(first == second, f"{size} ranks end with other parameters in a second run")
+        absent, nan = (
+            simulate(size, _train, make, lambda rank, step, what=what: what if rank == 0 and step == 2 else "")
+            for what in ("all", "nan")
+        )
+        _require(absent != first, f"{size} ranks: a gradient of rank 0 has no effect")
+        _require(absent == nan, f"{size} ranks: a step with NaN is not the same as one without gradients")
 
 
 def _require(fact: bool, otherwise: str) -> None:
@@ -115,6 +136,8 @@ def _train(
         with np.errstate(all="ignore"):
             _step_without_warning(optimizer)
         _require(optimizer.report.finite == (what != "nan"), f"step {step}: report.finite is {optimizer.report.finite}")
+        if not optimizer.replicated:
+            continue  # nobody knows of all
         troubles = [trouble(rank, step) for rank in range(comm.size)]
         # one whose gradient is finite in part may abstain on the rest only, or as a whole
         least, most = comm.size - sum(map(bool, troubles)), comm.size - troubles.count("all")
@@ -144,10 +167,26 @@ def _check_nothing_to_vote_on(make: Callable[..., DistributedOptimizer]) -> None
     _require(all(simulate(3, body)), "a step in which no rank has a gradient changed a parameter, or counted voters")
 
 
+def _check_nothing_to_relay(make: Callable[..., DistributedOptimizer]) -> None:
+    def body(comm: Comm) -> bool:
+        model = odd_model()
+        optimizer = make(model.values(), comm=comm)
+        before = [p.detach().clone() for p in model.values()]
+        for _ in range(_STEPS):
+            optimizer.step()
+        return all(
+            torch.allclose(p, q, rtol=8 * torch.finfo(p.dtype).eps)  # means of equal numbers, rounded
+            for p, q in zip(model.values(), before, strict=True)
+        )
+
+    _require(all(simulate(3, body)), "steps in which no rank has a gradient moved a model away from the start")
+
+
 def _check_hyperparameters(make: Callable[..., DistributedOptimizer]) -> None:
     plain = simulate(2, _train, make)
     takes = inspect.signature(make).parameters
-    for name, value in (("lr", 0.017), ("momentum", 0.3), ("weight_decay", 0.3), ("nesterov", True), ("seed", 5)):
+    other = not takes["nesterov"].default if "nesterov" in takes else True
+    for name, value in (("lr", 0.017), ("momentum", 0.3), ("weight_decay", 0.3), ("nesterov", other), ("seed", 5)):
         if name in takes:
             # a seed has nothing to name but a codec's coins where a codec can be chosen
             chosen = {"codec": "qsgd:4"} if name == "seed" and "codec" in takes else {}

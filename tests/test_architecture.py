@@ -13,7 +13,20 @@ PACKAGE = Path(mpisign.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [  # a file may import from its own layer and those before it
-    {"errors", "seeding", "timing", "reference", "theory", "wire_format", "problems", "dip", "noise", "__init__"},
+    {
+        "errors",
+        "seeding",
+        "timing",
+        "reference",
+        "theory",
+        "wire_format",
+        "problems",
+        "quadratics",
+        "tuning",
+        "dip",
+        "noise",
+        "__init__",
+    },
     {"kernels", "registry"},
     {"config", "environment", "topology", "comm", "codecs", "aggregators"},
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},

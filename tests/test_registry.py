@@ -24,7 +24,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_known_names():
         registry.check("algorithm", "signun")
     message = str(caught.value)
     assert message.startswith("--algorithm signun: no such algorithm (did you mean 'signum'?); known are ")
-    assert "sgd, signsgd, signum" in message
+    assert "sgp, signsgd, signum" in message
     assert "file.py:attribute" in message
     assert "\n" not in message
 

@@ -69,6 +69,8 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     """
 
     default_lr: ClassVar[float]
+    replicated: ClassVar[bool] = True
+    """Whether parameters end equal on all ranks; where not, each rank has a model of its own."""
 
     _step_supports_amp_scaling = (
         True  # torch's GradScaler then calls step on every rank, also where it found an overflow
@@ -100,7 +102,7 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
 
     @abc.abstractmethod
     def update(self) -> Report:
-        """Do one step: all ranks call it together, and parameters end equal on all."""
+        """Do one step: all ranks call it together, and parameters end equal on all, if the method is `replicated`."""
 
     def prepare(self) -> None:
         """Lay out buffers for `parameters`; called at construction and whenever a group is added."""

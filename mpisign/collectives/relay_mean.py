@@ -1,13 +1,14 @@
 """The delayed mean of a relay, and what stands for vectors that have not come yet, or got lost."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from .striped import Striped
 
-Fill = Literal["initial", "counts", "own", "refresh", "nothing"]
+Fill = Literal["initial", "counts", "own", "refresh"]
+FILLS: tuple[Fill, ...] = get_args(Fill)
 
 
 class RelayMean:
@@ -29,7 +30,7 @@ class RelayMean:
         scale: x0 is multiplied by it, for relays of scaled models.
     """
 
-    def __init__(self, relay: Striped, fill: Fill, start: Tensor, scale: float = 1.0) -> None:
+    def __init__(self, relay: Striped, fill: Fill | Literal["nothing"], start: Tensor, scale: float = 1.0) -> None:
         self.relay, self.fill = relay, fill
         self.ranks = relay.relays[0].comm.size
         self.reference = scale * start if fill in ("initial", "refresh") else torch.empty(0, dtype=start.dtype)

@@ -1,6 +1,6 @@
 """RelaySum: every rank's vectors, each added exactly once, along a tree and with a delay of as many steps as hops."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from ..timing import Stopwatch
 from ..topology import Tree
 
 Delay = Literal["synchronous", "overlapped"]
+DELAYS: tuple[Delay, ...] = get_args(Delay)
 
 
 class RelaySum:

@@ -4,12 +4,24 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentProblem
 from .base import ANY, Comm, Pending, Traffic
+from .lossy import LossyComm
 from .simulated import Message, SimulatedComm, simulate
 
 if TYPE_CHECKING:
     from .mpi import MPIComm
 
-__all__ = ["ANY", "Comm", "MPIComm", "Message", "Pending", "SimulatedComm", "Traffic", "as_comm", "simulate"]
+__all__ = [
+    "ANY",
+    "Comm",
+    "LossyComm",
+    "MPIComm",
+    "Message",
+    "Pending",
+    "SimulatedComm",
+    "Traffic",
+    "as_comm",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,108 @@
+"""RelaySGD: models travel along a tree, and each counts exactly once in everybody's mean, however different the data."""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..collectives.relay_mean import FILLS, Fill, RelayMean
+from ..collectives.relay_sum import DELAYS, Delay
+from ..collectives.striped import Striped
+from ..errors import ParameterError
+from ..topology.delays import correction as kappa
+from .base import Params
+from .decentralised import Decentralised, Local
+from .networks import Network, trees_of
+
+
+class RelaySGD(Decentralised):
+    """RelaySGD (Vogels, He, Koloskova, Lin, Karimireddy, Stich, Jaggi 2021, Algorithm 1), RelaySum/Model.
+
+        worker:  h = x + u                                any local step
+        relay:   to j: h + what the others but j sent in the last step
+        worker:  x = mean of all workers' h, each as many steps old as its message travelled
+
+    A mean over a history of models takes one worker's update in κ = 1 + mean delay steps' time as a whole, so that
+    learning rates want to be larger than those of an all-reduce, by κ at most: 5.375 for a chain of 16.
+
+    Args:
+        params: parameters or groups; lr, momentum, weight_decay, nesterov, betas and eps may differ between groups.
+        lr: step size >= 0.
+        momentum: in [0, 1); of each worker's own.
+        weight_decay: >= 0, added to the gradient.
+        topology: a tree, several that share the coordinates, or the name of such (`mpisign.topology.parse`).
+        delay: "synchronous" (hops − 1) or "overlapped" (hops; messages travel while the next gradient is computed).
+        fill: what stands for models that have not come yet, or got lost: see `RelayMean`.
+        local: "sgd", "damped" (the momentum of the paper's simulators) or "adam" (with betas and eps; Relay-Adam).
+        nesterov: Nesterov momentum, of "sgd".
+        betas: of "adam".
+        eps: of "adam".
+        correction: multiply lr by κ.
+        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+
+    Raises:
+        TopologyError: what is no tree of all ranks.
+        ParameterError, DisagreementError: see `DistributedOptimizer`.
+    """
+
+    default_lr: ClassVar[float] = 0.1
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = default_lr,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        *,
+        topology: Network = "double_binary_trees",
+        delay: Delay = "synchronous",
+        fill: Fill = "initial",
+        local: Local = "sgd",
+        nesterov: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        correction: bool = False,
+        comm: Any = None,
+    ) -> None:
+        self._topology, self.delay, self.fill, self.correction = topology, delay, fill, correction
+        super().__init__(
+            params, lr, momentum, weight_decay, local=local, nesterov=nesterov, betas=betas, eps=eps, comm=comm
+        )
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise ParameterError or TopologyError where settings can't be used."""
+        super().check_group(group)
+        self.trees = trees_of(self._topology, self.comm.size)
+        if self.delay not in DELAYS or self.fill not in FILLS:
+            raise ParameterError(
+                f"delay is one of {', '.join(DELAYS)} and fill one of {', '.join(FILLS)}; got {self.delay!r}, {self.fill!r}"
+            )
+        if self.correction:
+            self.scale = sum(kappa(tree, self.delay) for tree in self.trees) / len(self.trees)
+
+    def settings(self) -> tuple[Any, ...]:
+        """Trees and rules: ranks that differ in them would wait for each other, or average otherwise."""
+        return (*super().settings(), self.trees, self.delay, self.fill, self.correction)
+
+    def connect(self) -> None:
+        """Build the relay; its messages begin with this model."""
+        relay = Striped(self.comm, self.trees, len(self.x), self.x.dtype, self.delay, self.watch)
+        self.mean = RelayMean(relay, self.fill, self.x)
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes of one message of each tree."""
+        return self.mean.relay.nbytes
+
+    def advance(self, x: Tensor, u: Tensor) -> None:
+        """x = mean of the delayed h."""
+        x += u
+        self.mean(x)
+        self.count = self.mean.count
+
+    def carried(self) -> dict[str, Tensor]:
+        """Messages, and what stands for those that are missing."""
+        return self.mean.state()
+
+    def carry(self, vectors: dict[str, Tensor]) -> None:
+        """Take up messages."""
+        self.mean.restore(vectors)

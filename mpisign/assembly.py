@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -57,7 +58,7 @@ def share(comm: Comm, task: Task, config: Config) -> Shard:
         getattr(each, name, None) for name in ("x_train", "y_train", "x_test", "y_test")
     )
     labels = handed_out(y_train, (trains,), torch.int64)
-    dealt = comm.together(lambda: partition(config.problem.partition, labels.numpy(), comm.size, config.run.seed))
+    dealt = comm.together(lambda: _deal(labels.numpy(), comm.size, config))
     mine = torch.from_numpy(dealt[comm.rank])
     return Shard(
         handed_out(x_train, (trains, *shape), dtype)[mine],
@@ -68,6 +69,15 @@ def share(comm: Comm, task: Task, config: Config) -> Shard:
         classes,
         tests,
     )
+
+
+def _deal(labels: npt.NDArray[np.int64], ranks: int, config: Config) -> list[npt.NDArray[np.int64]]:
+    """Return the samples of each rank; a dedicated server gets none."""
+    workers = ranks - config.run.dedicated_server
+    if not workers:
+        raise ConfigError("--dedicated-server: rank 0 alone would train nobody; start at least 2 ranks")
+    dealt = partition(config.problem.partition, labels, workers, config.run.seed)
+    return [np.empty(0, np.int64)] * (ranks - workers) + list(dealt)
 
 
 def build_model(comm: Comm, task: Task, shard: Shard, config: Config) -> torch.nn.Module:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from . import registry
 from .errors import ConfigError
+from .schedules import parse_schedule
 
 Check = Callable[[Any, str], None]
 """Raises ConfigError unless the value will do; the second argument says where it came from."""
@@ -67,6 +68,10 @@ def _check_byzantine(spec: str, where: str) -> None:
         raise ConfigError(
             f"{where}: wanted a number of workers, a share in [0, 1), or ranks, as in 3, 0.4 or ranks:1,3"
         )
+
+
+def _check_schedule(spec: str, where: str) -> None:
+    parse_schedule(spec, where)
 
 
 def _is_whole(text: str) -> bool:
@@ -213,9 +218,24 @@ class AlgorithmConfig:
             "--weight-decay", "each step shrinks the weights by lr times this share, at least 0", _NOT_NEGATIVE
         ),
     )
+    trust: float | None = field(
+        default=None,
+        metadata=_about(
+            "--trust",
+            "bound each layer's step by this share of its weights' norm (LARC), above 0; by default not",
+            _POSITIVE,
+        ),
+    )
+    norm: Literal["none", "carry"] = field(
+        default="none",
+        metadata=_about("--norm", "ssdm: the paper's steps, or each worker's norm carried along, for data that differ"),
+    )
     vote: str = field(
-        default="server",
+        default="auto",
         metadata=_about("--vote", f"who counts the ballots: {_names('vote')}", _registered("vote"), "NAME"),
+    )
+    overlap: bool = field(
+        default=False, metadata=_about("--overlap", "send ballots while backward goes on, same bits; sign votes only")
     )
     tie: Literal["coin", "plus", "abstain"] = field(
         default="coin", metadata=_about("--tie", "as many + as -: a coin shared by all ranks, always +, or no step")
@@ -289,6 +309,21 @@ class RunConfig:
     )
     overwrite: bool = field(
         default=False, metadata=_about("--overwrite", "replace the results of an earlier run in --output")
+    )
+    schedule: str = field(
+        default="constant",
+        metadata=_about(
+            "--schedule",
+            "of the learning rate: constant, cosine, step:30 (a tenth each 30 epochs), or step:150,180 (a tenth at these)",
+            _check_schedule,
+            "KIND",
+        ),
+    )
+    warm_up: float = field(
+        default=0.0, metadata=_about("--warm-up", "epochs in which the learning rate rises from 0", _NOT_NEGATIVE)
+    )
+    dedicated_server: bool = field(
+        default=False, metadata=_about("--dedicated-server", "rank 0 holds no data: it counts, and doesn't train")
     )
     batches: Literal["shuffled", "split"] = field(
         default="shuffled", metadata=_about("--batches", "drawn anew in each epoch, or split once and visited in order")

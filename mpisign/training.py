@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 import torch
@@ -18,6 +19,7 @@ from .comm.uncounted import uncounted
 from .config import Config
 from .errors import DisagreementError
 from .overhearing import GradientAttack
+from .schedules import factors
 from .tasks.base import Task
 from .tracking import Metrics, Tracker
 
@@ -65,6 +67,9 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     optimizer = build_optimizer(comm, model, config, lie, attack)
     watch = optimizer.watch
     loop = _Loop(comm, config, shard)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, loop.factor)
+    # a lie needs the whole gradient before any of it leaves
+    accumulate = optimizer.no_sync if config.adversary.attack else nullcontext
     tracker.begin(loop.epochs, loop.steps_per_epoch)
     own, metrics, sent, first_step_at, fingerprint = Counts(), {}, 0, math.nan, 0
     comm.barrier()
@@ -78,7 +83,8 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
                 labels = attack.labels(shard.y_train[indices], shard.classes)
                 with watch("gradient"), seeding.torch_seeded(seed, comm.rank, f"step {optimizer.steps_taken}"):
                     loss = task.loss(model, shard.x_train[indices], labels)
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    with accumulate():
+                        loss.backward()  # type: ignore[no-untyped-call]
                 counts.loss += float(loss.detach())
                 counts.batches += 1
             if lie.overhears == "gradients":
@@ -86,6 +92,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
             tamper(attack, optimizer)
             before = comm.traffic.sent
             optimizer.step()
+            rates.step()
             sent += comm.traffic.sent - before
             counts.add_step(optimizer.report)
             if optimizer.steps_taken == 1:
@@ -121,7 +128,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "algorithm": config.algorithm.algorithm,
         "vote": config.algorithm.vote,
         "ranks": comm.size,
-        "lr": float(optimizer.param_groups[0]["lr"]),
+        "lr": float(rates.base_lrs[0]),
         "parameters": numel,
         "epochs": loop.epochs,
         "steps": optimizer.steps_taken,
@@ -158,6 +165,8 @@ class _Loop:
         self.steps_per_epoch = int(comm.allreduce(torch.tensor([own]), "max"))
         self._left = config.run.steps or config.run.epochs * self.steps_per_epoch
         self.epochs = -(-self._left // self.steps_per_epoch)
+        epochs = self._left / self.steps_per_epoch
+        self.factor = factors(config.run.schedule, config.run.warm_up, self.steps_per_epoch, epochs)
 
     def batches(self) -> Iterator[Tensor]:
         """Yield the indices of an epoch's batches: of this epoch's own, or `--batches split`, the same in each epoch."""

@@ -46,15 +46,15 @@ def test_an_empty_command_line_gives_the_defaults():
 def test_flags_reach_their_fields():
     line = (
         "--task mnist --model lenet --data d --partition dirichlet:0.5 --algorithm sgd --lr 1e-3 --momentum 0.5 "
-        "--nesterov --weight-decay 0.1 --vote server --tie abstain --zero plus --epochs 3 --steps 7 --batch-size 8 "
-        "--seed 9 --device cpu --simulate 5 --output o --overwrite "
+        "--nesterov --weight-decay 0.1 --trust 0.02 --norm carry --vote sharded --overlap --tie abstain --zero plus --epochs 3 --steps 7 --batch-size 8 "
+        "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cpu --simulate 5 --output o --overwrite "
         "--attack stale --byzantine ranks:1,3"
     )
     config = parse(line.split())
     assert config == Config(
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
-        AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, "server", "abstain", "plus"),
-        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True),
+        AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, 0.02, "carry", "sharded", True, "abstain", "plus"),
+        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True),
         AdversaryConfig("stale", "ranks:1,3"),
     )
 
@@ -350,7 +350,10 @@ configs = st.builds(
         st.floats(0, 1, exclude_max=True, exclude_min=True),
         st.booleans(),
         st.floats(0, allow_infinity=False, allow_nan=False),
+        st.none() | positive,
+        st.sampled_from(["none", "carry"]),
         st.just("server") | names,
+        st.booleans(),
         st.sampled_from(["coin", "plus", "abstain"]),
         st.sampled_from(["coin", "plus"]),
     ),
@@ -363,6 +366,9 @@ configs = st.builds(
         st.just("cpu"),
         st.none() | counts,
         paths,
+        st.booleans(),
+        st.sampled_from(["constant", "cosine", "step:3", "step:1,20"]),
+        st.floats(0, allow_infinity=False, allow_nan=False),
         st.booleans(),
     ),
     st.just(AdversaryConfig())

@@ -180,7 +180,9 @@ def test_mnist_by_vote_comes_within_a_point_of_sgd(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("settings", [{"codec": "qsgd:4"}, {"codec": "topk:0.01", "two_way": True}, {"codec": "float16"}])
+@pytest.mark.parametrize(
+    "settings", [{"codec": "qsgd:4"}, {"codec": "topk:0.01", "two_way": True}, {"codec": "float16"}]
+)
 def test_bytes_are_a_workers_and_float32_in_their_place_is_four_a_coordinate(settings: dict, size: int) -> None:
     summary = summaries(size, configured(algorithm="sgd", **settings))[0]
     assert summary["bytes_sent"] == 4 * summary["bytes_up_per_step"]
@@ -196,3 +198,33 @@ def test_the_table_names_every_figure() -> None:
         assert word in text
     assert not any(np.isnan(value) for value in summary["seconds_by_phase"].values())
     assert json.loads(json.dumps(summary)) == summary
+
+
+@pytest.mark.parametrize(
+    "settings, same",
+    [
+        ({"overlap": True}, True),
+        ({"vote": "sharded"}, True),
+        ({"schedule": "cosine"}, False),
+        ({"warm_up": 1.0}, False),
+        ({"trust": 1e-3}, False),
+        ({"zero": "abstain"}, False),
+    ],
+)
+def test_what_only_concerns_speed_changes_no_bit_and_the_rest_does(settings: dict, same: bool) -> None:
+    plain, changed = (summaries(3, configured(epochs=2, **each))[0]["checksum"] for each in ({}, settings))
+    assert (plain == changed) == same
+
+
+def test_a_dedicated_server_counts_and_holds_no_data() -> None:
+    summary = summaries(3, configured(epochs=4, steps=None, dedicated_server=True))[0]
+    assert summary["agreement_by_rank"][0] is None
+    assert summary["test_accuracy"] > 0.8
+    with pytest.raises(ConfigError, match="start at least 2 ranks"):
+        summaries(1, configured(dedicated_server=True))
+
+
+def test_overlap_and_an_attack_go_together() -> None:
+    lies = {"attack": "invert", "byzantine": "1", "epochs": 2}
+    plain, overlapped = (summaries(3, configured(**lies, overlap=overlap))[0]["checksum"] for overlap in (False, True))
+    assert plain == overlapped

@@ -67,7 +67,7 @@ class Signum(FlatOptimizer):
         weight_decay: float = 0.0,
         *,
         trust: float | None = None,
-        vote: str | VoteFactory = "server",
+        vote: str | VoteFactory = "auto",
         tie: kernels.Tie = "coin",
         zero: ZeroRule = "coin",
         seed: int = 0,

@@ -228,11 +228,18 @@ class Comm(abc.ABC):
     def aside(self, task: Callable[[], T]) -> Callable[[], T]:
         """Let a task that calls verbs run beside the caller's computation, and return what waits for its result.
 
-        Tasks run one after another, in the order in which they were given; so all ranks must give them in the same
-        order, and none may call a verb itself before it has waited for them. A transport may run the task at once.
+        Tasks run one after another, in the order in which they were given; so all ranks must give them, and wait for
+        them, in the same order, and none may call a verb itself before it has waited for all. A transport without
+        threads runs a task when it is waited for.
         """
-        result = task()
-        return lambda: result
+        results: list[T] = []
+
+        def wait() -> T:
+            if not results:
+                results.append(task())
+            return results[0]
+
+        return wait
 
     # ---- parts ----
 

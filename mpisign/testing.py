@@ -336,9 +336,12 @@ def _lies(attack: Attack) -> list[Any]:
         give_gradients(model, attack.rank, step, list(model) if step == _STEPS - 1 else ["single"])
         gradients = [p.grad for p in model.values()]
         before = [g if g is None else g.clone() for g in gradients]
+        heard = _honest_gradients(attack, step)
         if isinstance(attack, GradientAttack):
-            attack.hear(_honest_gradients(attack, step))
+            attack.hear(heard)
         lies = attack(gradients, step)
+        same = all(_same(*pair) for pair in zip(heard, _honest_gradients(attack, step), strict=True))
+        _require(same, f"step {step}: the attack changed what it heard")
         _require(_same(gradients, before), f"step {step}: the attack changed its input")
         _require(len(lies) == len(model), f"step {step}: {len(lies)} gradients for {len(model)} parameters")
         for (name, p), lie in zip(model.items(), lies, strict=True):

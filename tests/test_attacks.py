@@ -92,9 +92,12 @@ def test_one_loud_worker_breaks_the_mean_and_three_of_them_change_no_bit_of_a_vo
     assert learnt(loud, "3", epochs=2)["checksum"] == learnt("invert", "3", epochs=2)["checksum"]
 
 
-@pytest.mark.parametrize("name", [name for name in registry.BUILT_IN["attack"] if name != "invert"])
+HARMFUL = ("invert", "omniscient", "inner_product_sign")
+
+
+@pytest.mark.parametrize("name", [name for name in registry.BUILT_IN["attack"] if name not in HARMFUL])
 def test_three_of_seven_do_little_harm_by_any_other_attack(name: str) -> None:
-    assert learnt(name, "3")["test_accuracy"] > 0.9  # 0.908 (constant) to 0.931 after 5 epochs
+    assert learnt(name, "3")["test_accuracy"] > 0.9  # 0.908 (constant) to 0.936
 
 
 def test_silence_and_nan_are_the_same_abstention() -> None:
@@ -314,13 +317,14 @@ def test_liars_that_do_not_exist_are_refused_on_all_ranks(attack: str, byzantine
 # Under mpirun
 
 
-def test_mpi_and_the_simulator_agree_on_a_run_with_a_liar(mpirun, tmp_path: Path) -> None:
-    arguments = ["--steps", "5", "--attack", "random", "--byzantine", "1", "--output"]
+@pytest.mark.parametrize("attack", ["random", "alie", "omniscient --quarantine"])
+def test_mpi_and_the_simulator_agree_on_a_run_with_a_liar(attack: str, mpirun, tmp_path: Path) -> None:
+    arguments = ["--steps", "5", "--byzantine", "1", "--attack", *attack.split(), "--output"]
     done = mpirun(3, "-m", "mpisign.train", *arguments, tmp_path / "real")
     assert done.returncode == 0, done.stderr
     assert main(["--simulate", "3", *arguments, str(tmp_path / "simulated")]) == 0
     real, simulated = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("real", "simulated"))
-    for name in ("checksum", "attack", "byzantine", "agreement_by_rank"):
+    for name in ("checksum", "attack", "byzantine", "agreement_by_rank", "bytes_sent", "quarantined"):
         assert real[name] == simulated[name], name
 
 

@@ -93,6 +93,11 @@ def build_model(comm: Comm, task: Task, shard: Shard, config: Config) -> torch.n
     return comm.together(build, ConfigError)
 
 
+def choose_algorithm(comm: Comm, config: Config) -> tuple[type[DistributedOptimizer], dict[str, Any]]:
+    """Return the algorithm, and those settings that it takes; one that it doesn't take must be left at its default."""
+    return comm.together(lambda: _choose_algorithm(config))
+
+
 def build_optimizer(
     comm: Comm, model: torch.nn.Module, config: Config, lie: type[Attack], attack: Attack
 ) -> DistributedOptimizer:
@@ -100,9 +105,9 @@ def build_optimizer(
 
     Where `lie`, the run's attack, is on ballots, every vote shows them to `attack`, what this rank does.
     """
-    kind, settings = comm.together(lambda: _choose_algorithm(config))
+    kind, settings = choose_algorithm(comm, config)
+    comm.together(lambda: _check_attack_fits(config, settings, lie))
     if lie.overhears == "ballots":
-        comm.together(lambda: _check_has_vote(config, settings))
         settings["vote"] = Tampering(registry.load("vote", settings["vote"]), attack)
     optimizer: DistributedOptimizer = kind(model.parameters(), comm=comm, **settings)
     return optimizer
@@ -122,10 +127,15 @@ def _choose_algorithm(config: Config) -> tuple[Any, dict[str, Any]]:
     return kind, {key: value for key, value in settings.items() if key in takes and value is not None}
 
 
-def _check_has_vote(config: Config, settings: dict[str, Any]) -> None:
-    if "vote" not in settings:
+def _check_attack_fits(config: Config, settings: dict[str, Any], lie: type[Attack]) -> None:
+    name = config.adversary.attack
+    if name is not None and settings.get("overlap"):
         raise ConfigError(
-            f"--attack {config.adversary.attack}: changes ballots before the vote, and {config.algorithm.algorithm} has "
+            f"--attack {name}: comes between backward and the vote, and with --overlap nothing does; leave one of them out"
+        )
+    if lie.overhears == "ballots" and "vote" not in settings:
+        raise ConfigError(
+            f"--attack {name}: changes ballots before the vote, and {config.algorithm.algorithm} has "
             f"none; use --algorithm signum, or an attack on gradients such as inner_product"
         )
 

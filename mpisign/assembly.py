@@ -14,7 +14,8 @@ from .algorithms.base import DistributedOptimizer
 from .attacks import Attack, Honest, byzantine_ranks
 from .collectives.tampered import Tampering
 from .comm import Comm
-from .config import AlgorithmConfig, Config
+from .comm.lossy import LossyComm
+from .config import AlgorithmConfig, Config, NetworkConfig
 from .errors import ConfigError, DataError
 from .tasks.base import Dataset, Task
 from .tasks.partition import partition
@@ -22,7 +23,7 @@ from .tasks.partition import partition
 
 @dataclass(frozen=True)
 class Shard:
-    """What one rank holds of a data set: its part of the training data, and every size-th sample of the test data."""
+    """What one rank holds of a data set: its part of the training data, and what it is to judge of the test data."""
 
     x_train: Tensor
     y_train: Tensor
@@ -30,7 +31,8 @@ class Shard:
     y_test: Tensor
     shape: tuple[int, ...]
     classes: int
-    tests: int  # on all ranks
+    tests: int  # in all
+    copies: int = 1  # how many ranks hold each training sample; an epoch visits as many as if it were one
 
 
 def build_task(comm: Comm, config: Config) -> Task:
@@ -40,7 +42,12 @@ def build_task(comm: Comm, config: Config) -> Task:
 
 
 def share(comm: Comm, task: Task, config: Config) -> Shard:
-    """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks."""
+    """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks.
+
+    Ranks that keep one model judge it together; those that have models of their own each get all test data.
+    """
+    kind, _ = choose_algorithm(comm, config)
+    tested = slice(comm.rank, None, comm.size) if kind.replicated else slice(None)
     data = comm.together(lambda: task.read(config.problem.data) if comm.rank == 0 else None, DataError)
     form = torch.zeros(10, dtype=torch.int64)
     if data is not None:
@@ -63,11 +70,12 @@ def share(comm: Comm, task: Task, config: Config) -> Shard:
     return Shard(
         handed_out(x_train, (trains, *shape), dtype)[mine],
         labels[mine],
-        handed_out(x_test, (tests, *shape), dtype)[comm.rank :: comm.size].clone(),
-        handed_out(y_test, (tests,), torch.int64)[comm.rank :: comm.size].clone(),
+        handed_out(x_test, (tests, *shape), dtype)[tested].clone(),
+        handed_out(y_test, (tests,), torch.int64)[tested].clone(),
         shape,
         classes,
         tests,
+        sum(map(len, dealt)) // max(trains, 1),
     )
 
 
@@ -101,7 +109,7 @@ def choose_algorithm(comm: Comm, config: Config) -> tuple[type[DistributedOptimi
 def build_optimizer(
     comm: Comm, model: torch.nn.Module, config: Config, lie: type[Attack], attack: Attack
 ) -> DistributedOptimizer:
-    """Return the algorithm with those settings that it takes; one that it doesn't take must be left at its default.
+    """Return the optimizer of the model.
 
     Where `lie`, the run's attack, is on ballots, every vote shows them to `attack`, what this rank does.
     """
@@ -109,33 +117,36 @@ def build_optimizer(
     comm.together(lambda: _check_attack_fits(config, settings, lie))
     if lie.overhears == "ballots":
         settings["vote"] = Tampering(registry.load("vote", settings["vote"]), attack)
-    optimizer: DistributedOptimizer = kind(model.parameters(), comm=comm, **settings)
-    return optimizer
+    loss = config.network.message_loss
+    between = LossyComm(comm, loss, config.run.seed) if loss else comm
+    return kind(model.parameters(), comm=between, **settings)
 
 
-def _choose_algorithm(config: Config) -> tuple[Any, dict[str, Any]]:
+def _choose_algorithm(config: Config) -> tuple[type[DistributedOptimizer], dict[str, Any]]:
     name = config.algorithm.algorithm
     kind = registry.load("algorithm", name)
     if not (isinstance(kind, type) and issubclass(kind, DistributedOptimizer)):
         raise ConfigError(f"--algorithm {name}: {kind!r} is no DistributedOptimizer")
+    if config.network.message_loss and kind.replicated:
+        raise ConfigError(
+            f"--message-loss {config.network.message_loss}: {name} needs every message, so that all ranks keep one model; "
+            f"use a method of neighbours, such as relaysgd or dpsgd"
+        )
     takes = _parameters(kind)
-    settings = {key: value for key, value in asdict(config.algorithm).items() if key != "algorithm"}
+    settings = asdict(config.algorithm) | asdict(config.network)
+    defaults = asdict(AlgorithmConfig()) | asdict(NetworkConfig())
+    del settings["algorithm"], settings["message_loss"]
     for key, value in settings.items():
-        if key not in takes and value != getattr(AlgorithmConfig(), key):
+        if key not in takes and value != defaults[key]:
             raise ConfigError(f"--{key.replace('_', '-')} {value}: {name} has no such setting; leave it out")
     settings["seed"] = config.run.seed
     return kind, {key: value for key, value in settings.items() if key in takes and value is not None}
 
 
 def _check_attack_fits(config: Config, settings: dict[str, Any], lie: type[Attack]) -> None:
-    name = config.adversary.attack
-    if name is not None and settings.get("overlap"):
-        raise ConfigError(
-            f"--attack {name}: comes between backward and the vote, and with --overlap nothing does; leave one of them out"
-        )
     if lie.overhears == "ballots" and "vote" not in settings:
         raise ConfigError(
-            f"--attack {name}: changes ballots before the vote, and {config.algorithm.algorithm} has "
+            f"--attack {config.adversary.attack}: changes ballots before the vote, and {config.algorithm.algorithm} has "
             f"none; use --algorithm signum, or an attack on gradients such as inner_product"
         )
 

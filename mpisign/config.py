@@ -23,7 +23,7 @@ Check = Callable[[Any, str], None]
 def parse_partition(spec: str) -> tuple[str, float | None]:
     """Return the name of a partition and its number, where it has one.
 
-    Errors: ConfigError unless `spec` is iid, by_class, dirichlet:ALPHA with a finite ALPHA > 0 (small: each worker
+    Errors: ConfigError unless `spec` is iid, shared, by_class, dirichlet:ALPHA with a finite ALPHA > 0 (small: each worker
     sees few classes; large: nearly iid), or file.py:attribute, with :NUMBER or without.
 
     >>> parse_partition("iid"), parse_partition("dirichlet:0.5"), parse_partition("my_file.py:mine:3")
@@ -38,7 +38,7 @@ def _check_partition(spec: str, where: str) -> None:
     kind, colon, number = spec.partition(":")
     if kind == "dirichlet" and not (_is_number(number) and 0 < float(number) < math.inf):
         raise ConfigError(f"{where}: wanted dirichlet:ALPHA with a finite ALPHA above 0, as in dirichlet:0.5")
-    if kind in ("iid", "by_class") and colon:
+    if kind in ("iid", "shared", "by_class") and colon:
         raise ConfigError(f"{where}: {kind} takes no number; write {kind} alone")
     name, _, number = spec.rpartition(":")
     registry.check("partition", name if name and _is_number(number) else spec, where)
@@ -182,7 +182,7 @@ class ProblemConfig:
         default="iid",
         metadata=_about(
             "--partition",
-            "who holds which samples: iid, by_class, dirichlet:ALPHA, or file.py:attribute",
+            "who holds which samples: iid, shared (all hold all), by_class, dirichlet:ALPHA, or file.py:attribute",
             _check_partition,
             "KIND",
         ),
@@ -211,7 +211,10 @@ class AlgorithmConfig:
             _SHARE,
         ),
     )
-    nesterov: bool = field(default=False, metadata=_about("--nesterov", "Nesterov's momentum, for sgd only"))
+    nesterov: bool | None = field(
+        default=None,
+        metadata=_about("--nesterov", "Nesterov's momentum, where there is one; by default the algorithm's own choice"),
+    )
     weight_decay: float = field(
         default=0.0,
         metadata=_about(
@@ -282,10 +285,50 @@ class AlgorithmConfig:
 
     def __post_init__(self) -> None:
         _settle(self)
-        if self.nesterov and self.algorithm in registry.BUILT_IN["algorithm"] and self.algorithm != "sgd":
-            raise ConfigError(f"--nesterov: {self.algorithm} has no Nesterov form; use it with --algorithm sgd")
         if self.nesterov and self.momentum == 0:
             raise ConfigError("--nesterov: needs a --momentum above 0, as in --momentum 0.9")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Who talks to whom, where models are relayed or gossiped. Errors: ConfigError for a field that won't do."""
+
+    topology: str | None = field(
+        default=None,
+        metadata=_about(
+            "--topology",
+            "double_binary_trees, chain, ring, torus:4x4 … (`python -m mpisign.topology list`); by default the algorithm's",
+            metavar="NAME",
+        ),
+    )
+    delay: Literal["synchronous", "overlapped"] = field(
+        default="synchronous",
+        metadata=_about("--delay", "of a message: hops - 1 steps, or hops, travelling while gradients are computed"),
+    )
+    fill: Literal["initial", "counts", "own", "refresh"] = field(
+        default="initial",
+        metadata=_about("--fill", "what stands in a relay's mean for models that have not come, or were lost"),
+    )
+    local: Literal["sgd", "damped", "adam"] = field(
+        default="sgd", metadata=_about("--local", "each worker's own step: sgd, sgd with damped momentum, or adam")
+    )
+    correction: bool = field(
+        default=False, metadata=_about("--correction", "multiply the learning rate by 1 + the relay's mean delay")
+    )
+    strength: float | None = field(
+        default=None,
+        metadata=_about("--strength", "relay_mix: how much of the models is relayed, 0 to 1", _NOT_NEGATIVE),
+    )
+    rounds: int | None = field(default=None, metadata=_about("--rounds", "sgp: rounds of averaging a step", _COUNT))
+    message_loss: float = field(
+        default=0.0,
+        metadata=_about(
+            "--message-loss", "lose each message between neighbours with this probability, in [0, 1)", _SHARE
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        _settle(self)
 
 
 @dataclass(frozen=True)
@@ -377,13 +420,17 @@ class Config:
 
     problem: ProblemConfig = field(default_factory=ProblemConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     run: RunConfig = field(default_factory=RunConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
 
 
-SECTIONS: dict[str, type[ProblemConfig] | type[AlgorithmConfig] | type[RunConfig] | type[AdversaryConfig]] = {
+SECTIONS: dict[
+    str, type[ProblemConfig] | type[AlgorithmConfig] | type[NetworkConfig] | type[RunConfig] | type[AdversaryConfig]
+] = {
     "problem": ProblemConfig,
     "algorithm": AlgorithmConfig,
+    "network": NetworkConfig,
     "run": RunConfig,
     "adversary": AdversaryConfig,
 }

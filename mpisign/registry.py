@@ -85,6 +85,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "partition": {
         "iid": "mpisign.tasks.partition:iid",
+        "shared": "mpisign.tasks.partition:shared",
         "dirichlet": "mpisign.tasks.partition:dirichlet",
         "by_class": "mpisign.tasks.partition:by_class",
     },

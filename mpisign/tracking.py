@@ -122,6 +122,7 @@ def table(summary: Metrics) -> str:
     where = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
     steps = max(summary["steps"], 1)
     sent, dense = summary["bytes_sent"], summary["bytes_sent_float32"]
+    own_models = summary["test_accuracy_worst"]
     ratio = f", {dense / sent:.1f} times as much" if sent else ""
     rows = [
         (
@@ -137,8 +138,12 @@ def table(summary: Metrics) -> str:
         ("bytes sent", f"{_bytes(sent)} by a worker, {_bytes(sent / steps)} a step"),
         ("  as float32", f"{_bytes(dense)}{ratio}"),
         ("  busiest rank", _bytes(summary["bytes_sent_most"])),
-        ("checksum", f"{summary['checksum']}, the same on all ranks"),
+        ("checksum", f"{summary['checksum']}, {'the same on' if own_models is None else 'of the models of'} all ranks"),
     ]
+    if own_models is not None:
+        rows.insert(3, ("  worst worker", f"{own_models:.4f}"))
+        apart = f"{summary['consensus_distance']:.3g}, root of the mean square distance from their mean"
+        rows.insert(-1, ("models apart", apart))
     if summary["agreement"] is not None:
         rows.insert(-1, ("agreement", f"{100 * summary['agreement']:.1f} % of a worker's signs are the majority's"))
     if summary["attack"] is not None:

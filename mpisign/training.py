@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from . import seeding
-from .algorithms.base import DistributedOptimizer, Report, broadcast_buffers, checksum, dense_gradient
+from .algorithms.base import DistributedOptimizer, Report, dense_gradient
 from .algorithms.signum import Signum
 from .assembly import Shard, build_attack, build_model, build_optimizer, build_task, share
 from .attacks import Attack, Gradients
 from .comm import Comm
 from .comm.uncounted import uncounted
 from .config import Config
-from .errors import DisagreementError
+from .evaluation import average, judge
 from .overhearing import GradientAttack
 from .schedules import factors
-from .tasks.base import Task
 from .tracking import Metrics, Tracker
 
 
@@ -53,8 +52,11 @@ class Counts:
 def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.nn.Module]:
     """Train as `config` says, on all ranks together; return the run's figures and the model, the same on every rank.
 
+    Where each rank has a model of its own, that is the mean of all; `test_accuracy` and `test_loss` are the means of the
+    models', `test_accuracy_worst` the worst one's, `consensus_distance` the root mean square of ‖x_i − x̄‖. Else None.
+
     The figures' names and units: `seconds*` in seconds of this run without start-up, `bytes_sent` payload that a worker
-    (the median rank, of two the one that sends less) sent in all steps, `bytes_sent_float32` the same with float32 in place of the bits,
+    (the median rank, of two the one that sends less) sent in all steps, `bytes_sent_float32` the same with float32,
     `bytes_sent_most` the busiest rank's, `agreement` in [0, 1] or None, `agreement_by_rank` a list of such, `byzantine`
     the ranks that lie, `quarantined` {rank: step of its exclusion, from 0} or None, `quarantine_refuted` a step or None,
     `checksum` in hexadecimal. With --quarantine, `agreement_by_rank` is what the server saw, else what each rank says of itself.
@@ -65,13 +67,14 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     shard = share(comm, task, config)
     model = build_model(comm, task, shard, config)
     optimizer = build_optimizer(comm, model, config, lie, attack)
+    replicated = optimizer.replicated
     watch = optimizer.watch
     loop = _Loop(comm, config, shard)
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, loop.factor)
     # a lie needs the whole gradient before any of it leaves
     accumulate = optimizer.no_sync if config.adversary.attack else nullcontext
     tracker.begin(loop.epochs, loop.steps_per_epoch)
-    own, metrics, sent, first_step_at, fingerprint = Counts(), {}, 0, math.nan, 0
+    own, metrics, sent, first_step_at = Counts(), {}, 0, math.nan
     comm.barrier()
     started = time.perf_counter()
     for epoch in range(loop.epochs):
@@ -99,16 +102,18 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
                 first_step_at = time.time()
             tracker.step()
         with watch("evaluate"):
-            fingerprint = agreed_checksum(comm, model)
-            test_loss, accuracy = evaluate(comm, task, model, shard)
+            optimizer.settle()
+            found = judge(comm, task, model, shard, replicated)
             sums = counts.over_ranks(comm)
         own = own + counts
         metrics = {
             "epoch": epoch + 1,
             "step": optimizer.steps_taken,
             "train_loss": sums.loss / max(sums.batches, 1),
-            "test_loss": test_loss,
-            "test_accuracy": accuracy,
+            "test_loss": found.loss,
+            "test_accuracy": found.accuracy,
+            "test_accuracy_worst": found.worst,
+            "consensus_distance": found.consensus,
             "agreement": sums.agreement / sums.votes if sums.votes else None,
             "not_finite": sums.not_finite,
             "bytes_sent": sent,
@@ -127,12 +132,15 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "partition": config.problem.partition,
         "algorithm": config.algorithm.algorithm,
         "vote": config.algorithm.vote,
+        "topology": config.network.topology,
         "ranks": comm.size,
         "lr": float(rates.base_lrs[0]),
         "parameters": numel,
         "epochs": loop.epochs,
         "steps": optimizer.steps_taken,
         "test_accuracy": metrics["test_accuracy"],
+        "test_accuracy_worst": metrics["test_accuracy_worst"],
+        "consensus_distance": metrics["consensus_distance"],
         "test_loss": metrics["test_loss"],
         "train_loss": metrics["train_loss"],
         "agreement": total.agreement / total.votes if total.votes else None,
@@ -148,9 +156,11 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "bytes_sent": int(per_rank[(comm.size - 1) // 2]),
         "bytes_sent_float32": round(int(per_rank[(comm.size - 1) // 2]) * dense),
         "bytes_sent_most": int(per_rank[-1]),
-        "checksum": f"{fingerprint:014x}",
+        "checksum": f"{found.fingerprint:014x}",
         "first_step_at": first_step_at,
     }
+    if not replicated:
+        average(comm, model)
     return summary, model
 
 
@@ -159,9 +169,10 @@ class _Loop:
 
     def __init__(self, comm: Comm, config: Config, shard: Shard) -> None:
         self._batch_size, self._samples = config.run.batch_size, len(shard.y_train)
+        self._visited = -(-self._samples // shard.copies)  # in an epoch
         self._random = seeding.generator(config.run.seed, comm.rank, "batches")
         self._shuffles, self._order = config.run.batches == "shuffled", torch.empty(0, dtype=torch.int64)
-        own = -(-self._samples // self._batch_size)
+        own = -(-self._visited // self._batch_size)
         self.steps_per_epoch = int(comm.allreduce(torch.tensor([own]), "max"))
         self._left = config.run.steps or config.run.epochs * self.steps_per_epoch
         self.epochs = -(-self._left // self.steps_per_epoch)
@@ -171,7 +182,7 @@ class _Loop:
     def batches(self) -> Iterator[Tensor]:
         """Yield the indices of an epoch's batches: of this epoch's own, or `--batches split`, the same in each epoch."""
         if self._shuffles or len(self._order) == 0:
-            self._order = torch.from_numpy(self._random.permutation(self._samples))
+            self._order = torch.from_numpy(self._random.permutation(self._samples)[: self._visited])
         for step in range(min(self.steps_per_epoch, self._left)):
             self._left -= 1
             yield self._order[step * self._batch_size : (step + 1) * self._batch_size]
@@ -215,23 +226,6 @@ def agreement_by_rank(comm: Comm, own: Counts) -> list[float | None]:
     """Return the mean agreement of each rank with the verdict, None where it never voted; collective."""
     pairs = comm.allgather(torch.tensor([own.agreement, own.votes], dtype=torch.float64)).tolist()
     return [agreement / votes if votes else None for agreement, votes in pairs]
-
-
-def evaluate(comm: Comm, task: Task, model: torch.nn.Module, shard: Shard) -> tuple[float, float]:
-    """Return the mean loss and the accuracy on the test data, each rank judging its part, with rank 0's buffers."""
-    broadcast_buffers(model, comm)
-    loss, correct = task.evaluate(model, shard.x_test, shard.y_test) if len(shard.y_test) else (0.0, 0)
-    sums = comm.allreduce(torch.tensor([loss, correct], dtype=torch.float64))
-    return float(sums[0]) / shard.tests, float(sums[1]) / shard.tests
-
-
-def agreed_checksum(comm: Comm, model: torch.nn.Module) -> int:
-    """Return the checksum of the weights; raise DisagreementError on all ranks where they differ."""
-    own = checksum(model.parameters())
-    comm.insist(
-        own, DisagreementError(f"rank {comm.rank}: the weights differ between ranks (checksum {own:014x} here)")
-    )
-    return own
 
 
 def phases(comm: Comm, seconds: dict[str, float]) -> dict[str, float]:

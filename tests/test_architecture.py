@@ -25,6 +25,7 @@ LAYERS = [  # a file may import from its own layer and those before it
         "tuning",
         "dip",
         "noise",
+        "schedules",
         "__init__",
     },
     {"kernels", "registry"},
@@ -32,6 +33,7 @@ LAYERS = [  # a file may import from its own layer and those before it
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},
     {"algorithms", "tracking"},
     {"assembly", "testing"},
+    {"evaluation"},
     {"training"},
     {"train", "doctor"},
 ]

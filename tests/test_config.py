@@ -9,11 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpisign
-from mpisign.config import AdversaryConfig, AlgorithmConfig, Config, ProblemConfig, RunConfig, parse_partition
+from mpisign.config import (
+    AdversaryConfig,
+    AlgorithmConfig,
+    Config,
+    NetworkConfig,
+    ProblemConfig,
+    RunConfig,
+    parse_partition,
+)
 from mpisign.errors import ConfigError
 from mpisign.options import parse, to_toml
 
-SECTIONS = {"problem": ProblemConfig, "algorithm": AlgorithmConfig, "run": RunConfig, "adversary": AdversaryConfig}
+SECTIONS = {
+    "problem": ProblemConfig,
+    "algorithm": AlgorithmConfig,
+    "network": NetworkConfig,
+    "run": RunConfig,
+    "adversary": AdversaryConfig,
+}
 FIELDS = [entry for section in SECTIONS.values() for entry in dataclasses.fields(section)]
 
 
@@ -46,7 +60,9 @@ def test_an_empty_command_line_gives_the_defaults():
 def test_flags_reach_their_fields():
     line = (
         "--task mnist --model lenet --data d --partition dirichlet:0.5 --algorithm sgd --lr 1e-3 --momentum 0.5 "
-        "--nesterov --weight-decay 0.1 --trust 0.02 --norm carry --vote sharded --overlap --tie abstain --zero plus --epochs 3 --steps 7 --batch-size 8 "
+        "--nesterov --weight-decay 0.1 --trust 0.02 --norm carry --vote sharded --overlap --tie abstain --zero plus "
+        "--topology chain:5 --delay overlapped --fill own --local adam --correction --strength 0.5 --rounds 3 "
+        "--message-loss 0.1 --epochs 3 --steps 7 --batch-size 8 "
         "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cpu --simulate 5 --output o --overwrite "
         "--attack stale --byzantine ranks:1,3"
     )
@@ -54,6 +70,7 @@ def test_flags_reach_their_fields():
     assert config == Config(
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
         AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, 0.02, "carry", "sharded", True, "abstain", "plus"),
+        NetworkConfig("chain:5", "overlapped", "own", "adam", True, 0.5, 3, 0.1),
         RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True),
         AdversaryConfig("stale", "ranks:1,3"),
     )
@@ -157,7 +174,6 @@ def test_a_flag_without_its_value_is_named():
         ("--aggregator medain", "--aggregator medain: no such aggregator (did you mean 'median'?)"),
         ("--tie a\0b", "--tie 'a\\x00b': no such choice"),
         ("--output=", "--output '': wanted text that is not empty"),
-        ("--nesterov", "--nesterov: signum has no Nesterov form; use it with --algorithm sgd"),
         ("--nesterov --algorithm sgd --momentum 0", "--nesterov: needs a --momentum above 0"),
         ("--config no/such.toml", "--config no/such.toml: can't read it (No such file or directory)"),
     ],
@@ -171,10 +187,6 @@ def test_codecs_and_aggregators_take_arguments_and_those_of_the_users_own_take_a
     chosen = parse(line.split()).algorithm
     assert (chosen.codec, chosen.two_way, chosen.aggregator) == ("qsgd:4:max", True, "my_file.py:mine:a:7")
     assert mpisign.registry.split("aggregator", chosen.aggregator) == ("my_file.py:mine", ["a", 7])
-
-
-def test_nesterov_is_left_to_algorithms_of_the_users_own():
-    assert parse(["--nesterov", "--algorithm", "my_file.py:Mine"]).algorithm.nesterov
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h", "--version"])
@@ -356,6 +368,17 @@ configs = st.builds(
         st.booleans(),
         st.sampled_from(["coin", "plus", "abstain"]),
         st.sampled_from(["coin", "plus"]),
+    ),
+    st.builds(
+        NetworkConfig,
+        st.none() | st.sampled_from(["chain:5", "file:edges.txt"]),
+        st.sampled_from(["synchronous", "overlapped"]),
+        st.sampled_from(["initial", "counts", "own", "refresh"]),
+        st.sampled_from(["sgd", "damped", "adam"]),
+        st.booleans(),
+        st.none() | positive,
+        st.none() | counts,
+        st.floats(0, 1, exclude_max=True),
     ),
     st.builds(
         RunConfig,

@@ -248,10 +248,3 @@ def test_the_contract_finds_who_changes_what_it_hears() -> None:
         check_attack(Broken, ranks=(3,))
 
 
-def test_with_overlap_ballots_leave_before_an_attack_could_come_between() -> None:
-    with pytest.raises(
-        ConfigError, match="--attack omniscient: comes between backward and the vote, and with --overlap"
-    ):
-        learnt("omniscient", "1", size=3, overlap=True)
-    with pytest.raises(ConfigError, match="--attack invert: comes between"):
-        learnt("invert", "1", size=3, overlap=True)

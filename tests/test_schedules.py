@@ -29,7 +29,7 @@ def test_cosine_falls_to_nearly_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["", "cosin", "cosine:3", "step", "step:", "step:0", "step:a", "step:30,20", "step:-1", "step:1,1"]
+    "spec", ["", "cosin", "cosine:3", "step", "step:0", "step:a", "step:30,20", "step:-1", "step:1,1"]
 )
 def test_what_is_no_schedule_is_refused(spec: str) -> None:
     with pytest.raises(ConfigError, match="wanted constant, cosine, step:30"):

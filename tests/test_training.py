@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from mpisign import simulate
+from mpisign import checksum, simulate
 from mpisign.assembly import Shard
 from mpisign.comm import Comm
-from mpisign.config import AlgorithmConfig, Config, ProblemConfig, RunConfig
-from mpisign.errors import ConfigError, DataError
+from mpisign.config import AdversaryConfig, AlgorithmConfig, Config, NetworkConfig, ProblemConfig, RunConfig
+from mpisign.errors import ConfigError, DataError, MpisignError
+from mpisign.registry import BUILT_IN, load
 from mpisign.tracking import Tracker, table
 from mpisign.training import _Loop, train
 
@@ -20,7 +21,13 @@ pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
 
 def configured(**settings: object) -> Config:
     """A short run on digits; each setting finds its section."""
-    sections = {"problem": ProblemConfig, "algorithm": AlgorithmConfig, "run": RunConfig}
+    sections = {
+        "problem": ProblemConfig,
+        "algorithm": AlgorithmConfig,
+        "network": NetworkConfig,
+        "run": RunConfig,
+        "adversary": AdversaryConfig,
+    }
     settings = {"epochs": 1, "steps": 4} | settings
     return Config(
         **{
@@ -116,6 +123,10 @@ def test_the_seed_decides_and_the_number_of_ranks_too() -> None:
         ({"algorithm": "signsgd", "momentum": 0.5}, "--momentum 0.5: signsgd has no such setting"),
         ({"algorithm": "sgd", "tie": "plus"}, "--tie plus: sgd has no such setting"),
         ({"algorithm": "sgd", "zero": "plus"}, "--zero plus: sgd has no such setting"),
+        ({"nesterov": True}, "--nesterov True: signum has no such setting"),
+        ({"topology": "ring"}, "--topology ring: signum has no such setting"),
+        ({"message_loss": 0.1}, "--message-loss 0.1: signum needs every message"),
+        ({"algorithm": "relaysgd", "topology": "chain:3"}, "3 nodes|2 ranks"),
         ({"algorithm": "json:dumps"}, "is no DistributedOptimizer"),
         ({"algorithm": "json:nothing"}, "json has no nothing"),
         ({"algorithm": "no_such_module:X"}, "can't import no_such_module|no_such_module"),
@@ -123,7 +134,7 @@ def test_the_seed_decides_and_the_number_of_ranks_too() -> None:
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(MpisignError, match=words):
         summaries(2, configured(**settings))
 
 
@@ -228,3 +239,41 @@ def test_overlap_and_an_attack_go_together() -> None:
     lies = {"attack": "invert", "byzantine": "1", "epochs": 2}
     plain, overlapped = (summaries(3, configured(**lies, overlap=overlap))[0]["checksum"] for overlap in (False, True))
     assert plain == overlapped
+
+
+def test_a_relay_round_a_cycle_is_refused_on_all_ranks() -> None:
+    with pytest.raises(MpisignError, match="a relay needs a tree, and Graph ring has cycles"):
+        summaries(3, configured(algorithm="relaysgd", topology="ring"))
+
+
+DECENTRALISED = [name for name in BUILT_IN["algorithm"] if not load("algorithm", name).replicated]
+
+
+@pytest.mark.parametrize("algorithm", DECENTRALISED)
+def test_every_method_of_neighbours_learns_digits_from_a_command_line(algorithm: str) -> None:
+    settings = {"lr": 0.02} if algorithm == "gradient_tracking" else {}
+    summary = summaries(4, configured(algorithm=algorithm, epochs=3, steps=None, **settings))[0]
+    assert summary["test_accuracy_worst"] <= summary["test_accuracy"]
+    assert summary["test_accuracy_worst"] > 0.8
+    assert "worst worker" in table(summary)
+
+
+def test_the_model_of_neighbours_is_their_mean() -> None:
+    config = configured(algorithm="relaysgd", topology="chain", partition="by_class", epochs=1)
+    models = [model for _, model in simulate(3, lambda comm: train(comm, config, Tracker()))]
+    summary = summaries(3, config)[0]
+    assert summary["consensus_distance"] > 0
+    assert len({checksum(model.parameters()) for model in models}) == 1
+
+
+def test_lost_messages_are_survived_and_change_the_run() -> None:
+    settings = {"algorithm": "relaysgd", "topology": "chain", "fill": "counts", "epochs": 3, "steps": None}
+    lossy, whole = (summaries(4, configured(**settings, message_loss=loss))[0] for loss in (0.1, 0.0))
+    assert lossy["checksum"] != whole["checksum"]
+    assert lossy["test_accuracy"] > 0.8
+
+
+def test_where_all_hold_all_an_epoch_is_one_pass_over_the_data_together() -> None:
+    iid, shared = (summaries(3, configured(partition=kind, steps=None))[0] for kind in ("iid", "shared"))
+    assert iid["steps"] == shared["steps"]
+    assert iid["checksum"] != shared["checksum"]

@@ -1,7 +1,7 @@
-"""Which worker trains on which samples: alike for all, by class, or unequal by a Dirichlet distribution.
+"""Which worker trains on which samples: alike for all, all for each, by class, or unequal by a Dirichlet distribution.
 
 A partition is a function (labels, workers, seed, argument) -> list of int64 index arrays, one a worker, in which every
-sample occurs once. `labels`: integers `[N]`; `workers`: 1 to N; `seed`: >= 0, the same on all ranks; `argument`: the
+sample occurs once, or as often as every other. `labels`: integers `[N]`; `workers`: 1 to N; `seed`: >= 0, the same on all ranks; `argument`: the
 number after the colon of `--partition name:number`, or None.
 """
 
@@ -29,7 +29,7 @@ def partition(spec: str, labels: NDArray[np.integer[Any]], workers: int, seed: i
     """Return the indices of each worker as `spec` deals them: `iid`, `by_class`, `dirichlet:0.1`, `my.py:mine[:1]`.
 
     Raises ConfigError for a spec that can't be used, more workers than samples, or a function from outside that
-    doesn't deal every sample once.
+    doesn't deal every sample equally often.
 
     >>> [part.tolist() for part in partition("by_class", np.array([1, 0]), 2, seed=0)]
     [[1], [0]]
@@ -38,10 +38,12 @@ def partition(spec: str, labels: NDArray[np.integer[Any]], workers: int, seed: i
     parts: list[Indices] = [
         np.asarray(part, dtype=np.int64) for part in registry.load("partition", name)(labels, workers, seed, argument)
     ]
-    if len(parts) != workers or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels))):
+    dealt = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    copies = max(len(dealt) // max(len(labels), 1), 1)
+    if len(parts) != workers or not np.array_equal(dealt, np.arange(len(labels)).repeat(copies)):
         raise ConfigError(
             f"--partition {spec} gave {len(parts)} parts with {sum(map(len, parts))} indices: wanted {workers} parts "
-            f"in which each of 0..{len(labels) - 1} occurs once"
+            f"in which each of 0..{len(labels) - 1} occurs once, or equally often"
         )
     return parts
 
@@ -51,6 +53,15 @@ def iid(labels: NDArray[np.integer[Any]], workers: int, seed: int, argument: flo
     _no_argument("iid", argument)
     _enough(labels, workers)
     return _even(_shuffled(labels, seed), workers)
+
+
+def shared(labels: NDArray[np.integer[Any]], workers: int, seed: int, argument: float | None = None) -> list[Indices]:
+    """Give all samples to every worker, which visits them in an order of its own: one oracle for all, as theory has it.
+
+    Where each worker has a part for good, even an iid one, their gradients differ for good, and liars gain from it.
+    """
+    _no_argument("shared", argument)
+    return [np.arange(len(labels))] * workers
 
 
 def by_class(labels: NDArray[np.integer[Any]], workers: int, seed: int, argument: float | None = None) -> list[Indices]:

@@ -195,8 +195,10 @@ def test_the_aggregator_contract_finds_what_is_broken(broken, words) -> None:
 
 
 def test_the_partition_contract_finds_a_sample_dealt_twice() -> None:
-    with pytest.raises(AssertionError, match="dealt twice"):
-        testing.check_partition(lambda labels, workers, seed, argument: [np.arange(len(labels))] * workers)
+    with pytest.raises(AssertionError, match="dealt more often"):
+        testing.check_partition(
+            lambda labels, workers, seed, argument: [np.arange(len(labels)), *[[0]] * (workers - 1)]
+        )
 
 
 @pytest.mark.parametrize(

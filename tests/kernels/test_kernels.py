@@ -77,7 +77,7 @@ def test_signs_without_momentum_agree_with_numpy_at_every_size(zero: str) -> Non
 
 @pytest.mark.parametrize("numel", [1, 63, 64, 65, 128, 200])
 @pytest.mark.parametrize("bad", NOT_FINITE)
-def test_a_gradient_that_is_not_finite_makes_the_worker_abstain_on_its_parameter_and_keeps_its_momentum(numel: int, bad: float) -> None:
+def test_a_worker_abstains_where_its_gradient_is_not_finite_and_keeps_its_momentum(numel: int, bad: float) -> None:
     for position in {0, numel // 2, numel - 1}:
         gradient, velocity = values(numel), values(numel, 1)
         gradient[position] = bad

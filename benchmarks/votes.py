@@ -21,7 +21,7 @@ from mpisign.timing import Stopwatch
 
 RESNET_50 = 25_600_000
 VOTES = ("server", "sharded", "hierarchical", "tree")
-MPI, GLOO = "MPI_Allreduce, float32", "gloo all-reduce, float32"
+BY_MPI, BY_GLOO = "MPI_Allreduce, float32", "gloo all-reduce, float32"
 
 
 def reduction(comm: Comm, vote: str, numel: int) -> tuple[Callable[[], object], Stopwatch]:
@@ -44,24 +44,24 @@ def reduction(comm: Comm, vote: str, numel: int) -> tuple[Callable[[], object], 
 
 def dense(numel: int) -> dict[str, Callable[[], object]]:
     """Return the all-reduces of float32, of MPI itself and of torch's gloo."""
-    from mpi4py import MPI as mpi
+    from mpi4py import MPI
 
     vector = torch.ones(numel)
     array = vector.numpy()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    world = mpi.COMM_WORLD
+    world = MPI.COMM_WORLD
     store = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}/store", rank=world.rank, world_size=world.size
     )
 
     def by_mpi() -> None:
-        world.Allreduce(mpi.IN_PLACE, array)
+        world.Allreduce(MPI.IN_PLACE, array)
 
     def by_gloo() -> None:
         torch.distributed.all_reduce(vector)
 
-    return {MPI: by_mpi, GLOO: by_gloo}
+    return {BY_MPI: by_mpi, BY_GLOO: by_gloo}
 
 
 def rank(settings: argparse.Namespace) -> None:
@@ -74,7 +74,7 @@ def rank(settings: argparse.Namespace) -> None:
     watches = {}
     for numel in settings.numels:
         comparison = harness.Comparison(
-            f"{comm.size} ranks, {numel:,} coordinates", MPI if settings.dense else VOTES[0]
+            f"{comm.size} ranks, {numel:,} coordinates", BY_MPI if settings.dense else VOTES[0]
         )
         calls = max(1, min(20, 2_000_000 // numel))
         for vote in VOTES:
@@ -126,7 +126,7 @@ def main() -> None:
     record.figure("mpi", harness.first_line([mpirun(), "--version"]))
     (big,) = measured(2, settings, [settings.numel], dense=True)
     record.compare(big)
-    for baseline, target in ((MPI, 2.5), (GLOO, 1.5)):
+    for baseline, target in ((BY_MPI, 2.5), (BY_GLOO, 1.5)):
         record.check(f"sharded, 2 ranks: speed against {baseline}", 1 / big.ratio("sharded", baseline), "≥", target)
     for ranks in settings.ranks:
         for comparison in measured(ranks, settings, settings.numels, dense=False):

@@ -1,6 +1,7 @@
 """How good the models of all ranks are, and whether they are one."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
@@ -46,11 +47,11 @@ def judge(comm: Comm, task: Task, model: torch.nn.Module, shard: Shard, replicat
         return Judgement(float(sums[0]), float(sums[1]), None, None, fingerprint)
     loss, correct = _evaluated(task, model, shard)
     each = comm.allgather(torch.tensor([loss, correct], dtype=torch.float64)) / shard.tests
-    means = each.mean(0).tolist()
-    own = torch.tensor([checksum(model.parameters())])
-    fingerprint = hashlib.blake2b(comm.allgather(own).numpy().tobytes(), digest_size=7).digest()
+    mean_loss, mean_accuracy = each.mean(0).tolist()
+    checksums = comm.allgather(torch.tensor([checksum(model.parameters())])).numpy().tobytes()
+    digest = hashlib.blake2b(checksums, digest_size=7).digest()
     consensus = _consensus(comm, list(model.parameters()))
-    return Judgement(*means, float(each[:, 1].min()), consensus, int.from_bytes(fingerprint, "little"))
+    return Judgement(mean_loss, mean_accuracy, float(each[:, 1].min()), consensus, int.from_bytes(digest, "little"))
 
 
 def average(comm: Comm, model: torch.nn.Module) -> None:
@@ -70,7 +71,7 @@ def _consensus(comm: Comm, parameters: list[Tensor]) -> float:
     own = torch.cat([p.detach().double().reshape(-1) for p in parameters])
     mean = comm.allreduce(own.clone()) / comm.size
     squares = comm.allreduce((own - mean).square().sum().view(1))
-    return float(squares / comm.size) ** 0.5
+    return math.sqrt(float(squares) / comm.size)
 
 
 def _agreed(comm: Comm, model: torch.nn.Module) -> int:

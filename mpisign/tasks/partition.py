@@ -1,8 +1,8 @@
 """Which worker trains on which samples: alike for all, all for each, by class, or unequal by a Dirichlet distribution.
 
 A partition is a function (labels, workers, seed, argument) -> list of int64 index arrays, one a worker, in which every
-sample occurs once, or as often as every other. `labels`: integers `[N]`; `workers`: 1 to N; `seed`: >= 0, the same on all ranks; `argument`: the
-number after the colon of `--partition name:number`, or None.
+sample occurs once, or as often as every other. `labels`: integers `[N]`; `workers`: 1 to N; `seed`: >= 0, the same on
+all ranks; `argument`: the number after the colon of `--partition name:number`, or None.
 """
 
 import math

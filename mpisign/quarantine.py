@@ -32,8 +32,9 @@ class Quarantine:
     invert gradients that are nearly noise look honest, and do little harm. And who knows the ballots can win each
     coordinate by a hair: the honest workers then disagree with the verdict, and are the ones that look guilty.
 
-    **So never more than (n−1)//2 are excluded**: at most so many lie where the honest are the majority. If more stand
-    accused, at least one of the assumptions is false, and with it all evidence: all are let in again, for good (`refuted`).
+    **So never more than (m−1)//2 are excluded**, of m workers that have ever voted: at most so many lie where the honest are
+    the majority. If more stand accused, at least one of the assumptions is false, and with it all evidence: all are let in
+    again, for good (`refuted`).
 
     Args:
         workers: n.
@@ -67,10 +68,11 @@ class Quarantine:
 
     def _judge(self, step: int) -> None:
         accused = self._evidence >= self.workers / self.rate
-        if accused.sum() > (self.workers - 1) // 2:
+        voting = max(int((self._ballots > 0).sum()), 1)
+        if accused.sum() > (voting - 1) // 2:
             self.excluded[:], self.since, self.refuted = False, {}, step
             warnings.warn(
-                f"step {step}: {accused.sum()} of {self.workers} workers disagree with the majority as no honest one would, "
+                f"step {step}: {accused.sum()} of {voting} workers disagree with the majority as no honest one would, "
                 f"which is more than can lie where most are honest: data differ between workers, or liars see the ballots. "
                 f"The quarantine lets all in again, for good",
                 RuntimeWarning,

@@ -314,6 +314,14 @@ def test_liars_that_do_not_exist_are_refused_on_all_ranks(attack: str, byzantine
     assert len(set(simulate(7, body))) == 1
 
 
+@pytest.mark.parametrize("byzantine, hit_server", [("2", False), ("1", True), ("ranks:0", False)])
+def test_a_server_that_is_no_worker_is_no_liar_and_makes_no_honest_majority(byzantine: str, hit_server: bool) -> None:
+    run = RunConfig(dedicated_server=True)
+    config = Config(run=run, adversary=AdversaryConfig("invert", byzantine, hit_server))
+    with pytest.raises(ConfigError, match=f"--byzantine {byzantine} with --dedicated-server: rank 0 is no worker"):
+        simulate(3, lambda comm: train(comm, config, Tracker()))
+
+
 # Under mpirun
 
 

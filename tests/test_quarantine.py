@@ -264,6 +264,13 @@ def test_more_than_can_lie_are_never_excluded() -> None:
     assert quarantine.agreement == pytest.approx([0.9] * 3 + [0.2] * 4)
 
 
+def test_those_that_never_vote_make_no_majority() -> None:
+    quarantine = Quarantine(7)
+    with pytest.warns(RuntimeWarning, match="2 of 4 workers disagree"):
+        watch(quarantine, [[10, 100]] * 2 + [[80, 100]] * 2 + [[0, 0]] * 3)
+    assert not quarantine.excluded.any()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_of_two_workers_none_can_be_excluded(workers: int) -> None:
     quarantine = Quarantine(workers)

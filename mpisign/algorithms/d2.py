@@ -18,12 +18,12 @@ class D2(Gossiping):
     """
 
     def matrix(self) -> Matrix:
-        """Return W; warn where D² can't converge with it."""
+        """Return W; warn where D² need not converge with it."""
         w = super().matrix()
         least = smallest_eigenvalue((w + w.T) / 2)
         if least < -1 / 3 - 1e-9 and self.comm.rank == 0:
             warnings.warn(
-                f"D² diverges with these weights: their smallest eigenvalue is {least:.4f}, below −1/3; take exact diffusion",
+                f"D² may diverge with these weights: their smallest eigenvalue is {least:.4f}, below −1/3; take exact diffusion",
                 RuntimeWarning,
                 stacklevel=2,
             )

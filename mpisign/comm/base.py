@@ -50,10 +50,12 @@ class Pending:
     def __init__(self, comm: "Comm", inbox: dict[int, Tensor], outbox: Sequence[Tensor], requests: list[Any]) -> None:
         self._comm, self._inbox, self._requests = comm, inbox, requests
         self._outbox = outbox  # alive until sent
+        comm._under_way.add(self)  # even if the caller forgets it: the transport still reads and writes its blocks
 
     def wait(self) -> dict[int, Tensor]:
         """Block until all have arrived and all own ones have left."""
         self._comm._wait_all(self._requests)
+        self._comm._under_way.discard(self)
         return self._inbox
 
 
@@ -90,6 +92,7 @@ class Comm(abc.ABC):
         self.nodes = tuple(map(tuple, nodes or [range(size)]))
         self.traffic = Traffic()
         self._collects = 0
+        self._under_way: set[Pending] = set()
         self._node: Comm | None = None
 
     # ---- verbs ----
@@ -146,19 +149,23 @@ class Comm(abc.ABC):
             for i in sorted(set(done) - set(again), reverse=True):
                 del requests[i], ring[i]
 
-    def allgather(self, block: Tensor) -> Tensor:
-        """[k] on each rank -> [size, k] on all."""
+    def allgather(self, block: Tensor, out: Tensor | None = None) -> Tensor:
+        """[k] on each rank -> [size, k] on all; in `out`, where that is given."""
         started = self._begin(block)
-        blocks = self._allgather(block)
+        blocks = torch.empty((self.size, len(block)), dtype=block.dtype) if out is None else out
+        self._check_out(blocks, (self.size, len(block)), block.dtype)
+        self._allgather(block, blocks)
         self._count(started, block, sent=self.size - 1, received=self.size - 1)
         return blocks
 
-    def alltoall(self, blocks: Tensor) -> Tensor:
-        """[size, k] -> [size, k]: row r goes to rank r, and row r of the result came from rank r."""
+    def alltoall(self, blocks: Tensor, out: Tensor | None = None) -> Tensor:
+        """[size, k] -> [size, k]: row r goes to rank r, and row r of the result, or of `out`, came from rank r."""
         if blocks.dim() != 2 or len(blocks) != self.size:
             raise ValueError(f"alltoall needs a block for each of {self.size} ranks, got shape {tuple(blocks.shape)}")
         started = self._begin(blocks.view(-1))
-        result = self._alltoall(blocks)
+        result = torch.empty_like(blocks) if out is None else out
+        self._check_out(result, tuple(blocks.shape), blocks.dtype)
+        self._alltoall(blocks, result)
         self._count(started, blocks[0], sent=self.size - 1, received=self.size - 1)
         return result
 
@@ -223,7 +230,7 @@ class Comm(abc.ABC):
 
     def barrier(self) -> None:
         """Wait for all ranks, without taking the processor from those that compute."""
-        self._allgather(torch.zeros(1, dtype=torch.int64))
+        self._allgather(torch.zeros(1, dtype=torch.int64), torch.empty((self.size, 1), dtype=torch.int64))
 
     def aside(self, task: Callable[[], T]) -> Callable[[], T]:
         """Let a task that calls verbs run beside the caller's computation, and return what waits for its result.
@@ -248,7 +255,9 @@ class Comm(abc.ABC):
 
         Its traffic counts here too.
         """
-        colors = self._allgather(torch.tensor([color], dtype=torch.int64)).view(-1).tolist()
+        gathered = torch.empty((self.size, 1), dtype=torch.int64)
+        self._allgather(torch.tensor([color], dtype=torch.int64), gathered)
+        colors = gathered.view(-1).tolist()
         part = self._split([rank for rank, other in enumerate(colors) if other == color])
         part.traffic = self.traffic
         return part
@@ -350,25 +359,22 @@ class Comm(abc.ABC):
                 sends.append(self._isend(block, (self.rank + bit) % self.size, _BCAST))
         self._wait_all(sends)
 
-    def _alltoall(self, blocks: Tensor) -> Tensor:
-        result = torch.empty_like(blocks)
+    def _alltoall(self, blocks: Sequence[Tensor] | Tensor, result: Tensor) -> None:
         result[self.rank] = blocks[self.rank]
         others = [(self.rank + shift) % self.size for shift in range(1, self.size)]
         requests = [self._irecv(result[rank], rank, _ALLTOALL) for rank in others]
         self._wait_all(requests + [self._isend(blocks[rank], rank, _ALLTOALL) for rank in others])
-        return result
 
-    def _allgather(self, block: Tensor) -> Tensor:
+    def _allgather(self, block: Tensor, blocks: Tensor) -> None:
         if block.nbytes * self.size > _SMALL:
-            return self._alltoall(block.expand(self.size, -1).contiguous())
-        blocks = torch.empty((self.size, len(block)), dtype=block.dtype)
+            Comm._alltoall(self, [block] * self.size, blocks)
+            return
         blocks[self.rank] = block
         if self.rank:
             self._wait_all([self._isend(block, 0, _GATHER)])
         else:
             self._wait_all([self._irecv(blocks[rank], rank, _GATHER) for rank in range(1, self.size)])
         self._bcast(blocks.view(-1), 0)
-        return blocks
 
     # ---- checks and counts ----
 
@@ -388,6 +394,11 @@ class Comm(abc.ABC):
             )
         if block.dtype not in _MOVABLE:
             raise TypeError(f"a message must be one of {', '.join(map(str, _MOVABLE))}, not {block.dtype}")
+
+    @staticmethod
+    def _check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        if tuple(out.shape) != shape or out.dtype != dtype or not out.is_contiguous():
+            raise ValueError(f"out must be a contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}")
 
     def _count(self, started: float, block: Tensor, sent: int = 0, received: int = 0) -> None:
         self.traffic.sent += sent * block.nbytes

@@ -3,7 +3,7 @@
 import atexit
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -53,6 +53,12 @@ class MPIComm(Comm):
         self._executor: ThreadPoolExecutor | None = None
         # on all nodes or on none: it decides which messages a collective is made of
         self.patient = bool(self._mpi.allreduce(int(crowded), MPI.MAX))
+        atexit.register(self._finish)
+
+    def _finish(self) -> None:
+        """Before MPI ends, wait for messages that nobody has waited for."""
+        for pending in () if MPI.Is_finalized() else list(self._under_way):
+            pending.wait()
 
     def shared(self, words: int) -> Shared:
         """Allocate a window of MPI's."""
@@ -107,19 +113,17 @@ class MPIComm(Comm):
         else:
             self._mpi.Bcast(block.numpy(), root)
 
-    def _alltoall(self, blocks: Tensor) -> Tensor:
-        if self.patient:
-            return super()._alltoall(blocks)
-        result = torch.empty_like(blocks)
-        self._mpi.Alltoall(blocks.numpy(), result.numpy())
-        return result
+    def _alltoall(self, blocks: Sequence[Tensor] | Tensor, result: Tensor) -> None:
+        if self.patient or not isinstance(blocks, Tensor):
+            super()._alltoall(blocks, result)
+        else:
+            self._mpi.Alltoall(blocks.numpy(), result.numpy())
 
-    def _allgather(self, block: Tensor) -> Tensor:
+    def _allgather(self, block: Tensor, blocks: Tensor) -> None:
         if self.patient:
-            return super()._allgather(block)
-        blocks = torch.empty((self.size, len(block)), dtype=block.dtype)
-        self._mpi.Allgather(block.numpy(), blocks.numpy())
-        return blocks
+            super()._allgather(block, blocks)
+        else:
+            self._mpi.Allgather(block.numpy(), blocks.numpy())
 
 
 class _Window(Shared):

@@ -26,12 +26,14 @@ class ShardedVote(Vote):
         self._tally = kernels.Tally(layout.part(start, stop), comm.size * self.ballots)
         self._decided = kernels.Verdict(self._tally.layout, self.tie)
         self._outbox = torch.zeros((comm.size, self.ballots * (layout.header + self._share)), dtype=torch.uint64)
+        self._inbox = torch.empty_like(self._outbox)
         self._planes = 2 if self.tie == "abstain" else 1
         self._mine = torch.zeros(self._planes * self._share, dtype=torch.uint64)
+        self._shards = torch.empty((comm.size, len(self._mine)), dtype=torch.uint64)
 
     def _decide(self, ballot: Tensor, key: int) -> None:
         self._cut(ballot, self.comm.size, self._outbox)
-        inbox = self.comm.alltoall(self._outbox)
+        inbox = self.comm.alltoall(self._outbox, self._inbox)
         with self.watch("vote"):
             self._count(inbox)
         self._close(self._tally, key, self._decided)
@@ -39,7 +41,7 @@ class ShardedVote(Vote):
         mine, count = self._mine.numpy(), self._tally.layout.words
         mine[:count] = self._decided.words
         mine[share : share + len(self._decided.ties)] = self._decided.ties
-        shards = self.comm.allgather(self._mine).numpy().reshape(self.comm.size, self._planes, share)
+        shards = self.comm.allgather(self._mine, self._shards).numpy().reshape(self.comm.size, self._planes, share)
         self.verdict.words[:] = shards[:, 0].reshape(-1)[:words]
         if self._planes == 2:
             self.verdict.ties[:] = shards[:, 1].reshape(-1)[:words]

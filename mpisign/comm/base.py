@@ -139,7 +139,7 @@ class Comm(abc.ABC):
         yield [block]
         while missing:
             started = time.perf_counter()
-            done = self._wait_some(requests)
+            done = self._wait_some(requests) if unposted else self._all_of(requests)
             self.traffic.seconds += time.perf_counter() - started
             yield [ring[i] for i in done]
             missing -= len(done)
@@ -148,6 +148,10 @@ class Comm(abc.ABC):
                 requests[i] = self._irecv(ring[i], ANY, tag)
             for i in sorted(set(done) - set(again), reverse=True):
                 del requests[i], ring[i]
+
+    def _all_of(self, requests: list[Any]) -> list[int]:
+        self._wait_all(requests)
+        return list(range(len(requests)))
 
     def allgather(self, block: Tensor, out: Tensor | None = None) -> Tensor:
         """[k] on each rank -> [size, k] on all; in `out`, where that is given."""
@@ -201,11 +205,13 @@ class Comm(abc.ABC):
         self._count(started, block, received=1)
         return block
 
-    def post(self, outbox: Mapping[int, Tensor], channel: int = 0, sources: Iterable[int] | None = None) -> Pending:
+    def post(
+        self, outbox: Mapping[int, Tensor], channel: int = 0, sources: Iterable[int] | Mapping[int, int] | None = None
+    ) -> Pending:
         """Start to send a block to each neighbour, and to receive one of the same length from each; returns at once.
 
-        Neighbours must be symmetric: i posts to j where j posts to i. Where they are not, `sources` says who sends. The
-        blocks must not change until `wait`.
+        Neighbours must be symmetric: i posts to j where j posts to i. Where they are not, `sources` says who sends, and
+        {source: length} also how much. The blocks must not change until `wait`.
         """
         started = time.perf_counter()
         for block in outbox.values():
@@ -214,6 +220,8 @@ class Comm(abc.ABC):
         first = next(iter(outbox.values()), torch.empty(0))
         expected = outbox if sources is None else sources
         inbox = {rank: torch.empty_like(outbox.get(rank, first)) for rank in expected}
+        if isinstance(sources, Mapping):
+            inbox = {rank: torch.empty(length, dtype=first.dtype) for rank, length in sources.items()}
         requests = [self._irecv(block, rank, tag) for rank, block in inbox.items()]
         requests += [self._isend(block, rank, tag) for rank, block in outbox.items()]
         for block in outbox.values():

@@ -106,6 +106,8 @@ class Decentralised(DistributedOptimizer):
 
     def prepare(self) -> None:
         """Lay out the vectors, from parameters that are equal on all ranks."""
+        if self._ready:
+            self.settle()
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.x = torch.zeros(sum(p.numel() for p in self.parameters), dtype=torch.float64 if wide else torch.float32)
         self.u = torch.zeros_like(self.x)

@@ -28,6 +28,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "relaysgd": "mpisign.algorithms.relaysgd:RelaySGD",
         "relaysgd_grad": "mpisign.algorithms.relaysgd_grad:RelaySGDGrad",
         "relay_mix": "mpisign.algorithms.relay_mix:RelayMix",
+        "relay_signum": "mpisign.algorithms.relay_signum:RelaySignum",
+        "relay_signum_stale": "mpisign.algorithms.relay_signum:StaleRelaySignum",
         "dpsgd": "mpisign.algorithms.dpsgd:DPSGD",
         "d2": "mpisign.algorithms.d2:D2",
         "exact_diffusion": "mpisign.algorithms.d2:ExactDiffusion",
@@ -80,6 +82,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "model": {
         "mlp": "mpisign.tasks.models:mlp",
+        "small_cnn": "mpisign.tasks.models:small_cnn",
         "lenet": "mpisign.tasks.models:lenet",
         "vgg11": "mpisign.tasks.models:vgg11",
     },

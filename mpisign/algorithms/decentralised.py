@@ -147,8 +147,8 @@ class Decentralised(DistributedOptimizer):
             self.parameters, self.owners, gradients, self.parts(self.x), self.parts(self.u), strict=True
         ):
             if gradient is not None:
-                decayed = gradient.to(x.dtype) + x * float(group["weight_decay"])
-                u.copy_(self.local_step(group, self.state[p], decayed))
+                decay, gradient = float(group["weight_decay"]), gradient.to(x.dtype)
+                u.copy_(self.local_step(group, self.state[p], gradient + x * decay if decay else gradient))
         if self.scale != 1:
             self.u *= self.scale
         return True

@@ -71,6 +71,11 @@ class StochasticGradientPush(Decentralised):
             graph = Digraph(graph.neighbors)
         if isinstance(graph, tuple):
             raise TopologyError("push-sum needs one graph, got several trees")
+        if isinstance(graph, OnePeerExponential) and graph.order == "reference" and graph.rounds_a_step != self.rounds:
+            raise ParameterError(
+                f"the reference's order depends on rounds: they are {self.rounds}, the graph's rounds_a_step is "
+                f"{graph.rounds_a_step}; make them equal"
+            )
         self.graph = graph
 
     def settings(self) -> tuple[Any, ...]:

@@ -61,13 +61,13 @@ PROBLEM = RandomQuadratics(5, 4, heterogeneity=1.0, mu=0.5)
     ],
 )
 def test_methods_that_correct_reach_the_optimum_of_heterogeneous_workers(kind: Any, settings: dict[str, Any]) -> None:
-    assert torch.allclose(models(5, kind, PROBLEM, 700, **settings), PROBLEM.optimum.expand(5, -1), rtol=0, atol=1e-6)
+    assert torch.allclose(models(5, kind, PROBLEM, 350, **settings), PROBLEM.optimum.expand(5, -1), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", [DPSGD, QuasiGlobal, StochasticGradientPush])
 def test_methods_that_dont_correct_stop_short_of_it(kind: Any) -> None:
-    found = models(5, kind, PROBLEM, 300)
-    assert 1e-3 < float((found - PROBLEM.optimum).abs().max()) < 0.5
+    found = models(5, kind, PROBLEM, 150)
+    assert 5e-3 < float((found - PROBLEM.optimum).abs().max()) < 0.5
 
 
 def test_overlapped_gossip_is_wx_plus_u() -> None:
@@ -90,6 +90,18 @@ def test_push_sum_on_an_uneven_digraph_is_its_formula() -> None:
     assert torch.allclose(found, z / weight, rtol=0, atol=1e-12)
 
 
+def test_the_reference_pushes_in_an_order_of_its_own() -> None:
+    problem, offsets = RandomQuadratics(16, 4, heterogeneity=1.0, mu=0.5), [(1, 1), (4, 8), (1, 4), (4, 2)]
+    x = torch.zeros(16, 4, dtype=torch.float64)
+    for step in range(10):
+        x = x - 0.1 * problem.gradients(x)
+        for offset in offsets[step % 4]:
+            x = (x + torch.roll(x, offset, 0)) / 2
+    topology = "one_peer_exponential:order=reference:rounds_a_step=2"
+    found = models(16, StochasticGradientPush, problem, 10, topology=topology)
+    assert torch.allclose(found, x, rtol=0, atol=1e-14)
+
+
 @pytest.mark.slow
 def test_d2_diverges_on_a_tree_of_32_and_exact_diffusion_does_not() -> None:
     problem = RandomQuadratics(32, 2, heterogeneity=1.0, mu=0.5)
@@ -109,13 +121,13 @@ def test_d2_says_nothing_where_it_converges(recwarn: pytest.WarningsRecorder) ->
 
 
 def test_momentum_of_models_averaged_is_momentum_on_the_mean_gradient() -> None:
-    x = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    reference = torch.optim.SGD([x], lr=0.1, momentum=0.9, nesterov=True)
+    x, buffer = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
     for _ in range(20):
-        x.grad = torch.stack([PROBLEM.gradient(worker, x.detach()) for worker in range(5)]).mean(0)
-        reference.step()
+        gradient = torch.stack([PROBLEM.gradient(worker, x) for worker in range(5)]).mean(0)
+        buffer = 0.9 * buffer + gradient
+        x = x - 0.1 * (gradient + 0.9 * buffer)
     found = models(5, AllReduceModel, PROBLEM, 20, momentum=0.9)
-    assert torch.allclose(found, x.detach().expand(5, -1), rtol=0, atol=1e-13)
+    assert torch.allclose(found, x.expand(5, -1), rtol=0, atol=1e-13)
     assert all(torch.equal(row, found[0]) for row in found)
 
 
@@ -186,6 +198,7 @@ def test_static_push_sum_keeps_the_contract() -> None:
         (DPSGD, {"delay": "never"}, ParameterError, "'never'"),
         (StochasticGradientPush, {"rounds": 0}, ParameterError, "rounds must be at least 1"),
         (StochasticGradientPush, {"topology": "double_binary_trees"}, TopologyError, "several trees"),
+        (StochasticGradientPush, {"topology": "one_peer_exponential:order=reference"}, ParameterError, "they are 2"),
     ],
 )
 def test_what_is_wrong_on_one_rank_is_raised_on_all(

@@ -38,8 +38,8 @@ def deliver(comm: Comm, kind: Any, source: int, steps: int, **settings: Any) -> 
 @pytest.mark.parametrize("source", [0, 3])
 @pytest.mark.parametrize("tree", [chain(5), binary_tree(5), star(5)], ids=["chain", "tree", "star"])
 def test_a_step_of_one_worker_arrives_as_1_over_kappa(tree: Tree, source: int, delay: str) -> None:
-    ends = simulate(5, lambda comm: deliver(comm, RelaySGD, source, 120, topology=tree, delay=delay))
-    assert ends == pytest.approx([1 / correction(tree, delay)] * 5, abs=1e-9)  # what is left of |λ₂|¹²⁰
+    ends = simulate(5, lambda comm: deliver(comm, RelaySGD, source, 60, topology=tree, delay=delay))
+    assert ends == pytest.approx([1 / correction(tree, delay)] * 5, abs=1e-4)  # what is left of |λ₂|⁶⁰
 
 
 @pytest.mark.slow
@@ -142,15 +142,15 @@ def test_relayed_updates_stop_at_a_distance_that_grows_with_heterogeneity_and_mo
     def body(comm: Comm, kind: Any, problem: RandomQuadratics) -> float:
         x = parameter(10)
         optimizer = kind([x], lr=0.2, momentum=0.0, topology="chain", comm=comm)
-        for _ in range(400):
+        for _ in range(250):
             x.grad = problem.gradient(comm.rank, x.detach())
             optimizer.step()
         return problem.suboptimality(comm.allgather(x.detach()))
 
     problems = [RandomQuadratics(4, heterogeneity=heterogeneity, mu=0.5) for heterogeneity in (0.1, 1.0)]
     low, high = (simulate(4, body, RelaySGDGrad, problem)[0] for problem in problems)
-    assert high / low == pytest.approx(10, rel=1e-3)  # ζ² itself is met to 1e-4
-    assert abs(simulate(4, body, RelaySGD, problems[1])[0]) < 1e-12
+    assert high / low == pytest.approx(10, rel=2e-3)  # ζ² itself is met to 1e-4
+    assert abs(simulate(4, body, RelaySGD, problems[1])[0]) < 1e-10
 
 
 # ---- lost messages ----
@@ -172,9 +172,9 @@ def drift(comm: Comm, fill: str, topology: str, probability: float, steps: int) 
 
 
 def test_lost_messages_pull_back_to_the_start_unless_counted_or_refreshed() -> None:
-    assert simulate(4, drift, "initial", "chain", 0.1, 200)[0] > 0.4
+    assert simulate(4, drift, "initial", "chain", 0.1, 120)[0] > 0.4
     for fill in ("counts", "refresh", "own"):
-        assert simulate(4, drift, fill, "chain", 0.1, 200)[0] < 0.2
+        assert simulate(4, drift, fill, "chain", 0.1, 120)[0] < 0.2
 
 
 @pytest.mark.slow
@@ -307,9 +307,9 @@ def test_a_new_group_begins_with_rank_0s_model_and_new_messages(delay: str) -> N
     "settings",
     [
         {"delay": "overlapped"},
-        {"topology": "chain", "fill": "refresh"},
-        {"topology": "star", "delay": "overlapped", "fill": "counts"},
-        {"fill": "own"},
+        {"topology": "star", "fill": "refresh"},
+        pytest.param({"topology": "chain", "delay": "overlapped", "fill": "counts"}, marks=pytest.mark.slow),
+        pytest.param({"fill": "own"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -143,7 +143,7 @@ def test_a_relay_goes_on_from_its_state(delay: str) -> None:
 
 @pytest.mark.parametrize("n", [8, 16])
 def test_relayed_mean_estimation_is_as_good_as_all_samples_together(n: int) -> None:
-    steps, tree = 200, chain(n)
+    steps, tree = 60, chain(n)
 
     def body(comm: Comm) -> float:
         estimation = MeanEstimation(Striped(comm, [tree], 1, torch.float64), 1)

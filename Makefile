@@ -31,8 +31,9 @@ train: $(VENV)/ready
 	@mpirun -n $(RANKS) python -m mpisign.train $(ARGS)
 
 test: $(VENV)/ready
-	@echo "== tests in this process and the simulator"
-	python -m pytest
+	@echo "== tests in the simulator, on all cores, and those that start programs"
+	python -m pytest -m "not slow" -n auto
+	python -m pytest -m slow
 	@$(MAKE) --no-print-directory test-mpi
 
 test-mpi: $(VENV)/ready
@@ -46,7 +47,7 @@ test-launch: $(VENV)/ready
 	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py
 
 check: lint types
-	python -m pytest -m "not slow"
+	python -m pytest -m "not slow" -n auto
 
 lint: $(VENV)/ready
 	ruff check .

@@ -171,7 +171,7 @@ def build_attack(comm: Comm, config: Config) -> tuple[type[Attack], Attack]:
         if not (isinstance(kind, type) and issubclass(kind, Attack)):
             raise ConfigError(f"--attack {name}: {kind!r} is no mpisign.attacks.Attack")
         ranks = byzantine_ranks(config.adversary.byzantine, size, config.adversary.hit_server)
-        if config.run.dedicated_server and (0 in ranks or len(ranks) == size - 1):
+        if name is not None and config.run.dedicated_server and (0 in ranks or len(ranks) == size - 1):
             raise ConfigError(
                 f"--byzantine {config.adversary.byzantine} with --dedicated-server: rank 0 is no worker, so it neither lies "
                 f"nor is honest, and of ranks 1 to {size - 1} one must be; name fewer, and leave out --hit-server"

@@ -141,7 +141,8 @@ def _train(
         )
         if not optimizer.replicated:
             continue  # nobody knows of all
-        troubles = [trouble(rank, step) for rank in range(comm.size)]
+        about = step - optimizer.late
+        troubles = [trouble(rank, about) if about >= 0 else "all" for rank in range(comm.size)]
         # one whose gradient is finite in part may abstain on the rest only, or as a whole
         least, most = comm.size - sum(map(bool, troubles)), comm.size - troubles.count("all")
         voters = optimizer.report.voters

@@ -10,6 +10,7 @@ from .gradient_tracking import GradientTracking
 from .lion import Lion
 from .quasi_global import QuasiGlobal
 from .relay_mix import RelayMix
+from .relay_signum import RelaySignum, StaleRelaySignum
 from .relaysgd import RelaySGD
 from .relaysgd_grad import RelaySGDGrad
 from .sgd import SGD
@@ -33,8 +34,10 @@ __all__ = [
     "RelayMix",
     "RelaySGD",
     "RelaySGDGrad",
+    "RelaySignum",
     "Report",
     "SignSGD",
     "Signum",
+    "StaleRelaySignum",
     "StochasticGradientPush",
 ]

@@ -130,6 +130,11 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         return ()
 
     @property
+    def late(self) -> int:
+        """How many steps old the gradients are that a step is made of."""
+        return 0
+
+    @property
     def bytes_up(self) -> int:
         """Bytes that a worker hands to the vote or mean in each step."""
         return 0

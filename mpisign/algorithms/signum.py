@@ -211,7 +211,7 @@ class Signum(FlatOptimizer):
         return loss
 
     def _mean_loss(self, loss: Any) -> float:
-        losses = self.comm.allreduce(torch.tensor([float(loss)], dtype=torch.float64))
+        losses = self.comm.allreduce(torch.tensor([float(torch.as_tensor(loss).detach())], dtype=torch.float64))
         return float(losses) / self.comm.size
 
     def settle(self) -> None:
@@ -244,7 +244,7 @@ class Signum(FlatOptimizer):
             with self.watch("communicate"):
                 verdict = bucket.result()
             with self.watch("vote"):
-                own = kernels.disagreement(bucket.ballot[-bucket.layout.message :], verdict)  # now, while in the cache
+                own = kernels.disagreement(self.judged(bucket), verdict)  # now, while in the cache
             with self.watch("apply"):
                 self._descend(bucket, verdict)
             differ, voted, voters = differ + own[0], voted + own[1], max(voters, verdict.voters)
@@ -312,6 +312,10 @@ class Signum(FlatOptimizer):
     def kept_factors(self, own: slice, scale: float) -> kernels.Floats:
         """What the momentum becomes, float32[2, P], where that is not what is signed; see `kernels.sign_ballot`."""
         return kernels.NOTHING_KEPT
+
+    def judged(self, bucket: Bucket) -> torch.Tensor:
+        """Return this worker's ballot among those that the present verdict is about, uint64[message]."""
+        return bucket.ballot[-bucket.layout.message :]
 
     def _descend(self, bucket: Bucket, verdict: kernels.Verdict) -> None:
         own = slice(bucket.first, bucket.stop)

@@ -219,9 +219,8 @@ class Comm(abc.ABC):
         tag = _POST + channel
         first = next(iter(outbox.values()), torch.empty(0))
         expected = outbox if sources is None else sources
-        inbox = {rank: torch.empty_like(outbox.get(rank, first)) for rank in expected}
-        if isinstance(sources, Mapping):
-            inbox = {rank: torch.empty(length, dtype=first.dtype) for rank, length in sources.items()}
+        lengths = sources if isinstance(sources, Mapping) else {r: len(outbox.get(r, first)) for r in expected}
+        inbox = {rank: torch.empty(length, dtype=first.dtype) for rank, length in lengths.items()}
         requests = [self._irecv(block, rank, tag) for rank, block in inbox.items()]
         requests += [self._isend(block, rank, tag) for rank, block in outbox.items()]
         for block in outbox.values():

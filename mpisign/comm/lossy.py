@@ -35,9 +35,11 @@ class LossyComm(Comm):
         self._inner, self._seed = comm, seed
         self._random = seeding.generator(seed, comm.rank, "losses")
 
-    def post(self, outbox: Mapping[int, Tensor], channel: int = 0, sources: Iterable[int] | None = None) -> Pending:
+    def post(
+        self, outbox: Mapping[int, Tensor], channel: int = 0, sources: Iterable[int] | Mapping[int, int] | None = None
+    ) -> Pending:
         """Start to send and receive as every communicator does; `wait` leaves out what is lost."""
-        expected = list(outbox if sources is None else sources)
+        expected = sources if isinstance(sources, Mapping) else list(outbox if sources is None else sources)
         lost = {source for source in sorted(expected) if self._random.random() < self.probability}
         self.lost += len(lost)
         return _Lossy(self._inner.post(outbox, channel, expected), lost)

@@ -7,8 +7,10 @@ schedule and grid of step sizes, of which the one is taken that is best on image
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,7 @@ _DATA: list[Data] = []  # of this process
 
 def _open(path: Path) -> None:
     harness.one_thread()
+    warnings.filterwarnings("ignore", "rank .* is not finite", RuntimeWarning)  # step sizes too large; accuracy tells
     _DATA[:] = [read(path)]
 
 
@@ -271,7 +274,7 @@ def main() -> None:
     for method, accuracy_of_worst in worst.items():
         print(f"{method:28} {accuracy_of_worst:5.1f} %   {accuracy_of_worst - worst[ALL_REDUCE]:+5.1f}")
     record.close()
-    if settings.json is not None:
+    if settings.json is not None and find_spec("matplotlib") is not None:
         draw(entries, settings.json.with_suffix(".png"))
 
 

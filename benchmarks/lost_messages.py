@@ -52,6 +52,7 @@ def main() -> None:
     learners = Learners(data, settings.jobs)
     for case in CASES:
         reached = judge(record, learners, case, settings)
+        print(f"{case}: " + ", ".join(f"{lost:.0%} lost {accuracy:.1f} %" for lost, accuracy in reached.items()) + "\n")
         for lost in SHARES[1:]:
             if CASES[case][0] == TREES:
                 record.check(f"{case}, {lost:.0%} lost: points below none lost", reached[0.0] - reached[lost], "≤", 1)

@@ -1,15 +1,22 @@
 """Every benchmark runs at a tiny size and writes what its README promises; no time is asserted."""
 
+import gc
 import importlib
+import importlib.util
 import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+
+from mpisign import simulate
 
 ROOT = Path(__file__).parents[1]
 HAS_MPIRUN = (Path(sys.executable).parent / "mpirun").exists() or shutil.which("mpirun") is not None
@@ -154,6 +161,105 @@ def test_adversaries_are_outvoted_below_one_half_and_a_mean_is_not_safe(images: 
         best = max(grid["lr"], key=lambda lr: grid["lr"][lr]["held_out"])
         assert judged["lr"] == float(best)
         assert len(judged["test_accuracy"]) == 2
+
+
+@pytest.mark.slow
+def test_workers_that_know_few_classes_are_compared_with_all_reduce_and_with_themselves_when_messages_get_lost(
+    images: Path, tmp_path: Path
+) -> None:
+    tiny = ("--data", str(images), "--workers", "4", "--steps", "6", "--batch-size", "8")
+    record = run("heterogeneous", tmp_path, *tiny, "--grid", "0.02", "0.05")
+    figures = record["figures"]
+    methods = [name for name in figures if not name.endswith(": grid")]
+    assert len(methods) == 7
+    for method in methods:
+        grid, judged = figures[f"{method}: grid"], figures[method]
+        best = max(grid, key=lambda lr: grid[lr]["held_out"])
+        assert judged["lr"] == float(best)
+        assert len(judged["test"]) == len(judged["curves"]) == 2
+        assert judged["test"][0] == grid[best]["test"]
+        assert judged["steps"][-1] == 6
+    (check,) = record["checks"]
+    better = max(np.mean(figures[method]["test"]) for method in methods if method.startswith("RelaySGD"))
+    assert check["value"] == pytest.approx(100 * (np.mean(figures["all-reduce"]["test"]) - better))
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "heterogeneous.png").read_bytes().startswith(b"\x89PNG")
+
+    lossy = run("lost_messages", tmp_path, *tiny, "--tuned", str(tmp_path / "heterogeneous.json"), repeats=1)
+    assert len(lossy["checks"]) == 8
+    assert all(set(case["test"]) == {"0", "0.01", "0.1"} for case in lossy["figures"].values())
+    ring = lossy["figures"]["DP-SGD, ring"]
+    assert ring["lr"] == figures["DP-SGD, ring"]["lr"]
+    assert ring["test"]["0"] == [figures["DP-SGD, ring"]["test"][0]]  # the same run
+
+
+@pytest.fixture
+def relay_step(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("relay_step")
+
+
+@pytest.mark.parametrize("size", [4, 7, 16])
+def test_along_double_trees_no_rank_sends_or_receives_much_more_than_two_models(
+    relay_step: ModuleType, size: int
+) -> None:
+    sent, received = zip(*relay_step.traffic(size, 1000), strict=True)
+    assert max(sent) == max(received) == pytest.approx(2, abs=0.005)  # and a count with each of four messages
+    assert sum(sent) == pytest.approx(sum(received)) == pytest.approx(2 * (size - 1), rel=0.005)  # all edges, both ways
+
+
+def test_a_relay_keeps_one_message_an_edge(relay_step: ModuleType) -> None:
+    ranks = relay_step.memory(4, 1000, topology="chain", fill="counts")
+    for neighbors, held in zip([1, 2, 2, 1], ranks, strict=True):
+        wanted = {"model": 2, "optimizer": 1, "reference": 0, "sums": 1, "received": neighbors, "sent": neighbors}
+        assert held == pytest.approx(wanted, abs=0.01)  # counts are an element of each message
+    initial = relay_step.memory(4, 1000, topology="chain", fill="initial")
+    assert [held["reference"] for held in initial] == [1] * 4
+
+
+def test_no_vector_of_a_relay_escapes_the_count_of_memory(relay_step: ModuleType) -> None:
+    def storages() -> dict[int, int]:
+        gc.collect()
+        found = [
+            thing.untyped_storage() for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)
+        ]
+        return {storage.data_ptr(): storage.nbytes() for storage in found if storage.nbytes() >= 1000}
+
+    def body(comm: Any) -> Any:
+        x, optimizer = relay_step.relay(1000, comm, topology="double_binary_trees")
+        for _ in range(3):
+            optimizer.step()
+        optimizer.settle()
+        return x, optimizer
+
+    before = sum(storages().values())
+    alive = simulate(4, body)
+    models = (sum(storages().values()) - before) / 4000
+    counted = sum(sum(held.values()) for held in relay_step.memory(4, 1000, topology="double_binary_trees"))
+    # parameters and gradients are not counted; the simulator may keep the last message that was waited for, half a
+    # model; a vector of half a model that escaped on each rank would be two
+    assert models == pytest.approx(2 * len(alive) + counted, abs=0.6)
+
+
+def test_a_slow_message_is_there_no_earlier_than_it_should(relay_step: ModuleType) -> None:
+    def body(comm: Any) -> tuple[float, list[float]]:
+        slow = relay_step.DelayedComm(comm, 0.05)
+        started = time.perf_counter()
+        pending = slow.post({1 - comm.rank: torch.full((3,), float(comm.rank))})
+        inbox = pending.wait()
+        return time.perf_counter() - started, inbox[1 - comm.rank].tolist()
+
+    for rank, (seconds, came) in enumerate(simulate(2, body)):
+        assert seconds >= 0.05
+        assert came == [1.0 - rank] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_MPIRUN, reason="no mpirun")
+def test_a_step_that_overlaps_is_compared_with_one_that_waits(tmp_path: Path) -> None:
+    record = run("relay_step", tmp_path, "--sizes", "4", "--numel", "1000", "--steps", "2", "--seconds", "0.01")
+    assert list(rows(record).values()) == [["synchronous", "overlapped"]] * 2
+    assert len(record["checks"]) == 5
 
 
 def test_a_mistake_in_the_flags_is_named(tmp_path: Path) -> None:

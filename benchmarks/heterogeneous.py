@@ -3,6 +3,8 @@
 Each worker's own model is judged by the test images. A run's figure is that of Vogels et al. (2021): the mean of the last
 three evaluations of each worker, then the worst worker. Every method gets the same images, first weights, batches, momentum,
 schedule and grid of step sizes, of which the one is taken that is best on images held out of the training set, with seed 0.
+
+The network is `small_cnn`, written as layers over patches of 5x5 pixels that are cut out once, which takes a third of the time.
 """
 
 import argparse
@@ -18,14 +20,13 @@ from typing import Any
 import harness  # before the others: it limits their threads
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, unfold
 
 import mpisign
 from mpisign import seeding
 from mpisign.comm import Comm, LossyComm
 from mpisign.tasks.images import FashionMNIST
-from mpisign.tasks.models import small_cnn
 from mpisign.tasks.partition import dirichlet
 
 CLASSES, TRAIN, HELD_OUT, TEST = 10, 2000, 500, 1000  # images, of each class as many
@@ -40,7 +41,7 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "quasi-global, ring": (mpisign.QuasiGlobal, {}),
     DPSGD: (mpisign.DPSGD, {}),
 }
-GRID = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+GRID = (0.01, 0.02, 0.05, 0.1, 0.2)
 MOMENTUM = 0.9  # the worker's own; without one quasi-global momentum would be DP-SGD
 EVALUATIONS, LAST = 10, 3
 WARM_UP, DROPS = 0.025, (0.75, 0.9)  # shares of a run, as in the paper's 200 epochs
@@ -48,7 +49,7 @@ WARM_UP, DROPS = 0.025, (0.75, 0.9)  # shares of a run, as in the paper's 200 ep
 
 @dataclass(frozen=True)
 class Data:
-    """Images as the network takes them, in three parts."""
+    """Patches of images, float32 `[n, 64, 25]`, and labels, in three parts."""
 
     train: tuple[Tensor, Tensor]
     held_out: tuple[Tensor, Tensor]
@@ -87,13 +88,23 @@ def read(path: Path) -> Data:
 
     def part(x: Any, y: Any, chosen: list[Any]) -> tuple[Tensor, Tensor]:
         rows = np.sort(np.concatenate(chosen))
-        return task.inputs(torch.from_numpy(x[rows])), torch.from_numpy(y[rows])
+        return patches(task.inputs(torch.from_numpy(x[rows]))), torch.from_numpy(y[rows])
 
     return Data(
         part(found.x_train, found.y_train, [rows[:trains] for rows in places]),
         part(found.x_train, found.y_train, [rows[trains : trains + HELD_OUT // CLASSES] for rows in places]),
         part(found.x_test, found.y_test, [np.flatnonzero(found.y_test == c)[:tests] for c in range(CLASSES)]),
     )
+
+
+def patches(x: Tensor) -> Tensor:
+    """Return what a convolution of 5x5 with stride 3 looks at: `[n, 1, 28, 28]` -> `[n, 64, 25]`."""
+    return unfold(x, 5, stride=3).transpose(1, 2).contiguous()
+
+
+def network() -> nn.Module:
+    """Return `small_cnn` over patches: `[n, 64, 25]` -> `[n, 10]`; its weights begin with the same distribution."""
+    return nn.Sequential(nn.Linear(25, 8), nn.ReLU(), nn.Flatten(), nn.Linear(512, CLASSES))
 
 
 def learn(run: Run, data: Data) -> dict[str, Any]:
@@ -104,9 +115,9 @@ def learn(run: Run, data: Data) -> dict[str, Any]:
 
     def body(comm: Comm) -> list[tuple[float, float]]:
         with seeding.torch_seeded(run.seed, seeding.SHARED, "model"):
-            model = small_cnn((1, 28, 28), CLASSES)
-        network = LossyComm(comm, run.lost, run.seed) if run.lost else comm
-        optimizer = kind(model.parameters(), lr=run.lr, momentum=settings.momentum, comm=network, **{**own, **run.more})
+            model = network()
+        lossy = LossyComm(comm, run.lost, run.seed) if run.lost else comm
+        optimizer = kind(model.parameters(), lr=run.lr, momentum=settings.momentum, comm=lossy, **{**own, **run.more})
         x, y = (whole[torch.from_numpy(parts[comm.rank])] for whole in data.train)
         chance, found = seeding.torch_generator(run.seed, comm.rank, "batches"), []
         for step in range(settings.steps):
@@ -132,7 +143,7 @@ def learn(run: Run, data: Data) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def accuracy(model: torch.nn.Module, x: Tensor, y: Tensor) -> float:
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Return the share of right answers; that of a network whose weights are no longer finite is what it guesses."""
     return int((model(x).argmax(1) == y).sum()) / len(y)
 
@@ -260,7 +271,7 @@ def judge(
 
 def main() -> None:
     """Choose step sizes, judge each method, and compare with all-reduced SGD on the same workers."""
-    flags = parser("heterogeneous", __doc__, repeats=3)
+    flags = parser("heterogeneous", __doc__, repeats=2)
     flags.add_argument("--grid", type=float, nargs="+", default=GRID, metavar="LR", help="step sizes to choose from")
     settings = flags.parse_args()
     data, settings.data = settings.data, settings.data.name  # a record is for others, who have it elsewhere

@@ -18,8 +18,8 @@ LEAST = 100 / CLASSES  # the accuracy of one who guesses; percent
 CASES = {
     f"{TREES}, counts": (TREES, {"fill": "counts"}),
     f"{TREES}, refresh": (TREES, {"fill": "refresh"}),
-    DPSGD: (DPSGD, {}),
     D2: (D2, {}),
+    DPSGD: (DPSGD, {}),
 }
 
 
@@ -28,10 +28,12 @@ def step_size(tuned: Path, method: str) -> float:
     return float(json.loads(tuned.read_text())["figures"][method]["lr"])
 
 
-def judge(record: harness.Record, learners: Learners, case: str, settings: argparse.Namespace) -> dict[float, float]:
+def judge(
+    record: harness.Record, learners: Learners, case: str, tuned: Path, settings: argparse.Namespace
+) -> dict[float, float]:
     """Run one case with all seeds and shares of lost messages; return the mean accuracy for each share, in percent."""
     method, more = CASES[case]
-    run = Run(method, settings.lr[method], 0, settings, more=more)
+    run = Run(method, step_size(tuned, method), 0, settings, more=more)
     runs = [replace(run, lost=lost, seed=seed) for lost in SHARES for seed in range(settings.repeats)]
     found = [one["test"] for one in learners(runs)]
     rows = {lost: found[k * settings.repeats :][: settings.repeats] for k, lost in enumerate(SHARES)}
@@ -42,16 +44,20 @@ def judge(record: harness.Record, learners: Learners, case: str, settings: argpa
 def main() -> None:
     """Judge all cases, and compare each with itself on a network that loses nothing."""
     flags = parser("lost_messages", __doc__, repeats=2)
-    tuned = harness.RESULTS / "heterogeneous.json"
-    flags.add_argument("--tuned", type=Path, default=tuned, metavar="FILE", help=f"default: {tuned.name} in results/")
+    flags.add_argument(
+        "--tuned",
+        type=Path,
+        default=harness.RESULTS / "heterogeneous.json",
+        metavar="FILE",
+        help="record of heterogeneous.py, for its step sizes (default: the one in results/)",
+    )
     settings = flags.parse_args()
-    data, settings.data = settings.data, settings.data.name  # a record is for others, who have it elsewhere
-    settings.lr = {method: step_size(settings.tuned, method) for method, _ in CASES.values()}
-    settings.tuned = settings.tuned.name
+    data, tuned = settings.data, settings.tuned
+    settings.data, settings.tuned = data.name, tuned.name  # a record is for others, who have them elsewhere
     record = harness.Record("lost_messages", settings)
     learners = Learners(data, settings.jobs)
     for case in CASES:
-        reached = judge(record, learners, case, settings)
+        reached = judge(record, learners, case, tuned, settings)
         print(f"{case}: " + ", ".join(f"{lost:.0%} lost {accuracy:.1f} %" for lost, accuracy in reached.items()) + "\n")
         for lost in SHARES[1:]:
             if CASES[case][0] == TREES:

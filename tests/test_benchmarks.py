@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from mpisign import simulate
+from mpisign.tasks.models import small_cnn
 
 ROOT = Path(__file__).parents[1]
 HAS_MPIRUN = (Path(sys.executable).parent / "mpirun").exists() or shutil.which("mpirun") is not None
@@ -191,6 +192,19 @@ def test_workers_that_know_few_classes_are_compared_with_all_reduce_and_with_the
     ring = lossy["figures"]["DP-SGD, ring"]
     assert ring["lr"] == figures["DP-SGD, ring"]["lr"]
     assert ring["test"]["0"] == [figures["DP-SGD, ring"]["test"][0]]  # the same run
+
+
+def test_the_layers_over_patches_are_the_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    heterogeneous = importlib.import_module("heterogeneous")
+    over, by = heterogeneous.network(), small_cnn((1, 28, 28), 10)
+    with torch.no_grad():
+        by[0].weight.copy_(over[0].weight.view(8, 1, 5, 5))
+        by[0].bias.copy_(over[0].bias)
+        by[3].weight.copy_(over[3].weight.view(10, 64, 8).transpose(1, 2).reshape(10, 512))
+        by[3].bias.copy_(over[3].bias)
+    x = torch.rand(3, 1, 28, 28)
+    torch.testing.assert_close(over(heterogeneous.patches(x)), by(x))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def numel(model: torch.nn.Module) -> int:
     [
         (mlp, (1, 28, 28), 79_510),
         (mlp, (1, 8, 8), 7_510),
-        (small_cnn, (1, 28, 28), 3_098),
+        (small_cnn, (1, 28, 28), 5_338),
         (lenet, (1, 28, 28), 61_706),
         (lenet, (3, 32, 32), 62_006),
         (vgg11, (3, 32, 32), 9_750_922),
@@ -32,7 +32,7 @@ def test_a_model_has_the_parameters_of_its_paper(build, shape, count):
     [
         (mlp, (1, 8, 8)),
         (mlp, (5,)),
-        (small_cnn, (1, 7, 7)),
+        (small_cnn, (1, 5, 5)),
         (small_cnn, (3, 10, 13)),
         (lenet, (1, 12, 12)),
         (lenet, (1, 28, 28)),
@@ -55,7 +55,7 @@ def test_a_model_answers_with_one_number_a_class_and_every_parameter_gets_a_grad
     [
         (lenet, (1, 8, 8), "lenet: inputs are 1x8x8, .* at least 12x12"),
         (lenet, (1, 28, 11), "at least 12x12"),
-        (small_cnn, (1, 6, 28), "small_cnn: inputs are 1x6x28, .* at least 7x7"),
+        (small_cnn, (1, 4, 28), "small_cnn: inputs are 1x4x28, .* at least 5x5"),
         (lenet, (784,), "inputs are 784, wanted channels x height x width"),
         (vgg11, (1, 28, 28), "vgg11: inputs are 1x28x28, .* at least 32x32"),
     ],

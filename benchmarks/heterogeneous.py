@@ -271,7 +271,7 @@ def judge(
 
 def main() -> None:
     """Choose step sizes, judge each method, and compare with all-reduced SGD on the same workers."""
-    flags = parser("heterogeneous", __doc__, repeats=2)
+    flags = parser("heterogeneous", __doc__, repeats=3)
     flags.add_argument("--grid", type=float, nargs="+", default=GRID, metavar="LR", help="step sizes to choose from")
     settings = flags.parse_args()
     data, settings.data = settings.data, settings.data.name  # a record is for others, who have it elsewhere

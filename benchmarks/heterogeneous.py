@@ -195,6 +195,19 @@ def _learn(run: Run) -> dict[str, Any]:
     return learn(run, _DATA[0])
 
 
+def table(figures: Mapping[str, Any]) -> str:
+    """Return what a record says, as Markdown: the worst worker's accuracy, the mean over seeds, in percent."""
+    rows = ["| method | step size | worst worker, of each seed | mean | against all-reduce | mean worker |"]
+    rows.append("|---|---|---|---|---|---|")
+    best = 100 * np.mean(figures[ALL_REDUCE]["test"])
+    for method in METHODS:
+        entry = figures[method]
+        each = " ".join(f"{100 * one:.1f}" for one in entry["test"])
+        worst, mean = 100 * np.mean(entry["test"]), 100 * np.mean(entry["test_mean"])
+        rows.append(f"| {method} | {entry['lr']:g} | {each} | {worst:.1f} | {worst - best:+.1f} | {mean:.1f} |")
+    return "\n".join(rows)
+
+
 def draw(record: Mapping[str, Any], path: Path) -> None:
     """Draw the worst worker's accuracy over the steps, of each method at its step size, the mean over seeds."""
     from matplotlib import pyplot
@@ -282,8 +295,7 @@ def main() -> None:
     worst = {method: 100 * float(np.mean(entry["test"])) for method, entry in entries.items()}
     better = max(TREES, CHAIN, key=lambda method: worst[method])
     record.check(f"{better}: points below {ALL_REDUCE}", worst[ALL_REDUCE] - worst[better], "≤", 2)
-    for method, accuracy_of_worst in worst.items():
-        print(f"{method:28} {accuracy_of_worst:5.1f} %   {accuracy_of_worst - worst[ALL_REDUCE]:+5.1f}")
+    print(f"\n{table(entries)}\n")
     record.close()
     if settings.json is not None and find_spec("matplotlib") is not None:
         draw(entries, settings.json.with_suffix(".png"))

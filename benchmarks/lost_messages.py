@@ -6,8 +6,10 @@ fills what is missing by counts, or by the last mean (refresh).
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import harness  # before the others: it limits their threads
 import numpy as np
@@ -30,15 +32,32 @@ def step_size(tuned: Path, method: str) -> float:
 
 def judge(
     record: harness.Record, learners: Learners, case: str, tuned: Path, settings: argparse.Namespace
-) -> dict[float, float]:
-    """Run one case with all seeds and shares of lost messages; return the mean accuracy for each share, in percent."""
+) -> dict[str, Any]:
+    """Run one case with all seeds and shares of lost messages; return and keep what came."""
     method, more = CASES[case]
     run = Run(method, step_size(tuned, method), 0, settings, more=more)
     runs = [replace(run, lost=lost, seed=seed) for lost in SHARES for seed in range(settings.repeats)]
     found = [one["test"] for one in learners(runs)]
-    rows = {lost: found[k * settings.repeats :][: settings.repeats] for k, lost in enumerate(SHARES)}
-    record.figure(case, {"lr": run.lr, "test": {f"{lost:g}": row for lost, row in rows.items()}})
-    return {lost: 100 * float(np.mean(row)) for lost, row in rows.items()}
+    rows = {f"{lost:g}": found[k * settings.repeats :][: settings.repeats] for k, lost in enumerate(SHARES)}
+    entry = {"lr": run.lr, "test": rows}
+    record.figure(case, entry)
+    return entry
+
+
+def percent(entry: Mapping[str, Any], lost: float) -> float:
+    """Return the accuracy of the worst worker, the mean over seeds."""
+    return 100 * float(np.mean(entry["test"][f"{lost:g}"]))
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return what a record says, as Markdown: the worst worker's accuracy, the mean over seeds, in percent."""
+    rows = ["| method | step size | " + " | ".join(f"{lost:.0%} lost" for lost in SHARES) + " |"]
+    rows.append("|---|---|" + "---|" * len(SHARES))
+    for case in CASES:
+        entry = figures[case]
+        means = [f"{percent(entry, lost):.1f}" for lost in SHARES]
+        rows.append(f"| {case} | {entry['lr']:g} | {' | '.join(means)} |")
+    return "\n".join(rows)
 
 
 def main() -> None:
@@ -56,15 +75,16 @@ def main() -> None:
     settings.data, settings.tuned = data.name, tuned.name  # a record is for others, who have them elsewhere
     record = harness.Record("lost_messages", settings)
     learners = Learners(data, settings.jobs)
-    for case in CASES:
-        reached = judge(record, learners, case, tuned, settings)
-        print(f"{case}: " + ", ".join(f"{lost:.0%} lost {accuracy:.1f} %" for lost, accuracy in reached.items()) + "\n")
+    entries = {case: judge(record, learners, case, tuned, settings) for case in CASES}
+    learners.close()
+    print(f"\n{table(entries)}\n")
+    for case, entry in entries.items():
         for lost in SHARES[1:]:
             if CASES[case][0] == TREES:
-                record.check(f"{case}, {lost:.0%} lost: points below none lost", reached[0.0] - reached[lost], "≤", 1)
+                below = percent(entry, 0.0) - percent(entry, lost)
+                record.check(f"{case}, {lost:.0%} lost: points below none lost", below, "≤", 1)
             else:
-                record.check(f"{case}, {lost:.0%} lost: accuracy in percent", reached[lost], "≥", 2 * LEAST)
-    learners.close()
+                record.check(f"{case}, {lost:.0%} lost: accuracy in percent", percent(entry, lost), "≥", 2 * LEAST)
     record.close()
 
 

@@ -32,8 +32,8 @@ train: $(VENV)/ready
 
 test: $(VENV)/ready
 	@echo "== tests in the simulator, on all cores, and those that start programs"
-	python -m pytest -m "not slow" -n auto
-	python -m pytest -m slow
+	python -m pytest -m "not launches" -n auto
+	python -m pytest -m launches
 	@$(MAKE) --no-print-directory test-mpi
 
 test-mpi: $(VENV)/ready

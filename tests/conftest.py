@@ -70,10 +70,11 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts mpirun takes seconds."""
+    """What starts mpirun takes seconds, and all cores."""
     for item in items:
         if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.launches)
 
 
 @pytest.hookimpl(trylast=True)

@@ -33,7 +33,11 @@ def trees_of(network: Network, size: int) -> tuple[Tree, ...]:
     found = network_of(network, size)
     trees = []
     for part in found if isinstance(found, tuple) else (found,):
-        if not isinstance(part, Graph) or len(part.edges) != size - 1:
+        if not isinstance(part, Graph):
+            raise TopologyError(
+                f"a relay needs a tree, and {type(part).__name__} {network} has edges that go one way: take a tree or a graph"
+            )
+        if len(part.edges) != size - 1:
             name = network if isinstance(network, str) else "…"
             raise TopologyError(
                 f"a relay needs a tree, and {type(part).__name__} {name} has cycles: take a spanning tree of it, such as "

@@ -262,8 +262,8 @@ class AlgorithmConfig:
         default="float32",
         metadata=_about(
             "--codec",
-            "how gradients travel, for sgd and adam: float32, float16, bfloat16, qsgd:LEVELS, qsgd:LEVELS:max, topk:SHARE "
-            "(with error feedback), or file.py:attribute",
+            "how gradients travel, for sgd and adam, or models, for relaysgd: float32, float16, bfloat16, qsgd:LEVELS, "
+            "qsgd:LEVELS:max, topk:SHARE or sign (these with error feedback), or file.py:attribute",
             _with_arguments("codec"),
             "NAME",
         ),

@@ -52,6 +52,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "bfloat16": "mpisign.codecs.floats:BFloat16",
         "qsgd": "mpisign.codecs.qsgd:QSGD",
         "topk": "mpisign.codecs.topk:TopK",
+        "sign": "mpisign.codecs.sign:ScaledSign",
     },
     "aggregator": {
         "mean": "mpisign.aggregators:mean",

@@ -459,13 +459,15 @@ def _check_messages(codec: Codec, vector: Tensor, where: str) -> None:
 
 
 def _check_feedback(codec: Codec, random: np.random.Generator) -> None:
-    """Whole numbers: no sum of them is rounded, so what came out and what is owed is what went in, exactly."""
+    """What came out and what is owed is what went in; of whole numbers, so that only what a codec makes of them is rounded."""
     wrapped, given, taken = ErrorFeedback(codec), torch.zeros(codec.numel), torch.zeros(codec.numel)
     for key in range(30):
         vector = torch.from_numpy(random.integers(-100, 101, codec.numel).astype(np.float32))
         given += vector
         taken += wrapped.decode(wrapped.encode(vector, key))
-        _require(torch.equal(taken + wrapped.residual, given), f"{codec.numel} coordinates: something is lost for good")
+        lost = (taken + wrapped.residual - given).abs()
+        # sums stay below 4096, whose float32 neighbours are 2^-12 apart: two roundings of half of it a message
+        _require(bool((lost <= (key + 1) * 2.0**-12).all()), f"{codec.numel} coordinates: something is lost for good")
 
 
 def _check_unbiased(codec: Codec) -> None:

@@ -1,12 +1,17 @@
 """RelaySGD: models travel along a tree, and each counts exactly once in everybody's mean, however different the data."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from .. import codecs
+from ..codecs import Codec
 from ..collectives.relay_mean import FILLS, Fill, RelayMean
 from ..collectives.relay_sum import DELAYS, Delay
 from ..collectives.striped import Striped
+from ..comm.lossy import LossyComm
 from ..errors import ParameterError
 from ..topology.delays import correction as kappa
 from .base import Params
@@ -37,6 +42,9 @@ class RelaySGD(Decentralised):
         betas: of "adam".
         eps: of "adam".
         correction: multiply lr by κ.
+        codec: how models travel: a name as of `--codec`, or a function from a length to a codec. What goes through it are
+            the changes of each message against the last one along its edge, so that nothing is lost for good (`Differences`).
+        seed: names the codec's coins.
         comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
 
     Raises:
@@ -61,9 +69,12 @@ class RelaySGD(Decentralised):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         correction: bool = False,
+        codec: str | Callable[[int], Codec] = "float32",
+        seed: int = 0,
         comm: Any = None,
     ) -> None:
         self._topology, self.delay, self.fill, self.correction = topology, delay, fill, correction
+        self.codec, self.seed = codec, seed
         super().__init__(
             params, lr, momentum, weight_decay, local=local, nesterov=nesterov, betas=betas, eps=eps, comm=comm
         )
@@ -76,17 +87,39 @@ class RelaySGD(Decentralised):
             raise ParameterError(
                 f"delay is one of {', '.join(DELAYS)} and fill one of {', '.join(FILLS)}; got {self.delay!r}, {self.fill!r}"
             )
+        self._check_codec()
         if self.correction:
             self.scale = sum(kappa(tree, self.delay) for tree in self.trees) / len(self.trees)
 
+    def _check_codec(self) -> None:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ParameterError(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        if self.coded:
+            codecs.build(self.codec, 0)
+            if isinstance(self.comm, LossyComm):
+                raise ParameterError(
+                    f"codec={self.codec!r} sends changes, each of which must arrive, and this network loses messages: use float32"
+                )
+
+    @property
+    def coded(self) -> bool:
+        """Whether models go through a codec; they are then relayed as differences from the start, `origin`."""
+        return self.codec != "float32"
+
     def settings(self) -> tuple[Any, ...]:
-        """Trees and rules: ranks that differ in them would wait for each other, or average otherwise."""
-        return (*super().settings(), self.trees, self.delay, self.fill, self.correction)
+        """Trees, rules and codec: ranks that differ in them would wait for each other, or average otherwise."""
+        codec = self.codec if isinstance(self.codec, str) else getattr(self.codec, "__qualname__", repr(self.codec))
+        return (*super().settings(), self.trees, self.delay, self.fill, self.correction, codec, self.seed)
+
+    def relay(self) -> Striped:
+        """Return a new relay along the present trees."""
+        codec = (lambda numel: codecs.build(self.codec, numel)) if self.coded else None
+        return Striped(self.comm, self.trees, len(self.x), self.x.dtype, self.delay, self.watch, codec, self.seed)
 
     def connect(self) -> None:
         """Build the relay; its messages begin with this model."""
-        relay = Striped(self.comm, self.trees, len(self.x), self.x.dtype, self.delay, self.watch)
-        self.mean = RelayMean(relay, self.fill, self.x)
+        self.origin = self.x.clone() if self.coded else torch.empty(0)
+        self.mean = RelayMean(self.relay(), self.fill, torch.zeros_like(self.x) if self.coded else self.x)
 
     @property
     def bytes_up(self) -> int:
@@ -96,13 +129,19 @@ class RelaySGD(Decentralised):
     def advance(self, x: Tensor, u: Tensor) -> None:
         """x = mean of the delayed h."""
         x += u
+        if self.coded:
+            x -= self.origin
         self.mean(x)
+        if self.coded:
+            x += self.origin
         self.count = self.mean.count
 
     def carried(self) -> dict[str, Tensor]:
         """Messages, and what stands for those that are missing."""
-        return self.mean.state()
+        return self.mean.state() | ({"origin": self.origin} if self.coded else {})
 
     def carry(self, vectors: dict[str, Tensor]) -> None:
         """Take up messages."""
+        if self.coded:
+            self.origin = vectors["origin"].clone()
         self.mean.restore(vectors)

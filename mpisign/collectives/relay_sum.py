@@ -8,6 +8,7 @@ from torch import Tensor
 from ..comm import Comm, Pending
 from ..timing import Stopwatch
 from ..topology import Tree
+from .differences import Differences
 
 Delay = Literal["synchronous", "overlapped"]
 DELAYS: tuple[Delay, ...] = get_args(Delay)
@@ -32,6 +33,7 @@ class RelaySum:
         delay: see above.
         channel: tells the messages of trees apart that share an edge.
         watch: receives the seconds of the phase "communicate".
+        through: carries the messages in place of comm, through a codec; counts stay exact.
 
     Attributes:
         count: of the last sum.
@@ -46,8 +48,9 @@ class RelaySum:
         delay: Delay = "synchronous",
         channel: int = 0,
         watch: Stopwatch | None = None,
+        through: Differences | None = None,
     ) -> None:
-        self.comm, self.tree, self.delay = comm, tree, delay
+        self.comm, self.tree, self.delay, self.through = comm, tree, delay, through
         self.channel, self.watch = channel, watch or Stopwatch()
         self.count = 0
         self._sum = torch.zeros(numel + 1, dtype=dtype)  # the last element is the count
@@ -58,7 +61,7 @@ class RelaySum:
     @property
     def nbytes(self) -> int:
         """Bytes of a message."""
-        return self._sum.nbytes
+        return self._sum.nbytes if self.through is None else self.through.nbytes
 
     def __call__(self, own: Tensor) -> Tensor:
         """Return the sum, own vector included; valid until the next call, and the count with it."""
@@ -71,7 +74,8 @@ class RelaySum:
         self._relay(own)
         self._inbox = {}  # relayed: its memory is free for what comes
         with self.watch("communicate"):
-            self._pending = self.comm.post(self._outbox, self.channel)
+            through = self.through
+            self._pending = through.post(self._outbox) if through else self.comm.post(self._outbox, self.channel)
 
     def finish(self) -> Tensor:
         """Return the sum of the call that was started."""
@@ -104,11 +108,16 @@ class RelaySum:
             total[:-1], total[-1] = own, 1
 
     def state(self) -> dict[str, Tensor]:
-        """Return the messages under way, by name; waits for them."""
+        """Return the messages under way, by name, and what a codec keeps; waits for them."""
         self.settle()
-        return {f"from {j}": message for j, message in self._inbox.items()}
+        kept = {} if self.through is None else self.through.state()
+        messages = {f"from {j}": message for j, message in self._inbox.items()}
+        return messages | {f"codec {name}": block for name, block in kept.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up messages that `state` gave."""
         self.settle()
-        self._inbox = {int(name.removeprefix("from ")): message.clone() for name, message in state.items()}
+        kept = {name.removeprefix("codec "): block for name, block in state.items() if name.startswith("codec ")}
+        if self.through is not None:
+            self.through.restore(kept)
+        self._inbox = {int(name[5:]): message.clone() for name, message in state.items() if name.startswith("from ")}

@@ -1,13 +1,15 @@
 """Several relays that share one vector, so that no rank has much to do: two trees in which nobody is inside both."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from ..codecs import Codec
 from ..comm import Comm
 from ..timing import Stopwatch
 from ..topology import Tree
+from .differences import Differences
 from .relay_sum import Delay, RelaySum
 
 
@@ -24,6 +26,9 @@ class Striped:
         dtype: float32 or float64.
         delay: as in `RelaySum`.
         watch: receives the seconds of the phase "communicate".
+        codec: makes the codec of vectors of a length, through which messages go (`Differences`); None: as they are.
+        seed: names the codec's coins.
+        first: the channel of the first tree; the others have the next ones.
     """
 
     def __init__(
@@ -34,12 +39,16 @@ class Striped:
         dtype: torch.dtype = torch.float32,
         delay: Delay = "synchronous",
         watch: Stopwatch | None = None,
+        codec: Callable[[int], Codec] | None = None,
+        seed: int = 0,
+        first: int = 0,
     ) -> None:
-        lengths = [len(range(number, numel, len(trees))) for number in range(len(trees))]
-        self.relays = [
-            RelaySum(comm, tree, length, dtype, delay, channel, watch)
-            for channel, (tree, length) in enumerate(zip(trees, lengths, strict=True))
-        ]
+        self.relays = []
+        for number, tree in enumerate(trees):
+            length, channel, through = len(range(number, numel, len(trees))), first + number, None
+            if codec is not None:
+                through = Differences(comm, tree.neighbors[comm.rank], codec(length), dtype, channel, seed)
+            self.relays.append(RelaySum(comm, tree, length, dtype, delay, channel, watch, through))
 
     @property
     def nbytes(self) -> int:

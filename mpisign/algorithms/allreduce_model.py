@@ -14,19 +14,7 @@ class AllReduceModel(Decentralised):
     Since all begin with the same x, the mean is x + mean of u, which is how it is computed: models stay equal to the bit,
     and a step in which nobody has a gradient changes none. By linearity the same as momentum on the mean gradient.
 
-    Args:
-        params: parameters or groups; lr, momentum, weight_decay, nesterov, betas and eps may differ between groups.
-        lr: step size >= 0.
-        momentum: in [0, 1); of each worker's own.
-        weight_decay: >= 0, added to the gradient.
-        local: "sgd", "damped" (the momentum of the paper's simulators) or "adam" (with betas and eps).
-        nesterov: Nesterov momentum, of "sgd".
-        betas: of "adam".
-        eps: of "adam".
-        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
-
-    Raises:
-        ParameterError, DisagreementError: see `DistributedOptimizer`.
+    Arguments as in `Decentralised`.
     """
 
     replicated: ClassVar[bool] = True

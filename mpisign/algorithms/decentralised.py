@@ -21,6 +21,17 @@ class Decentralised(DistributedOptimizer):
     worker without a gradient, or with one that is not finite, makes no step (u = 0, momentum as it was) but goes on
     passing on what others made. Adding a group starts again from rank 0's model; momenta stay.
 
+    Args:
+        params: parameters or groups; lr, momentum, weight_decay, nesterov, betas and eps may differ between groups.
+        lr: step size >= 0.
+        momentum: in [0, 1); of each worker's own.
+        weight_decay: >= 0, added to the gradient.
+        local: "sgd", "damped" (the momentum of the paper's simulators) or "adam" (with betas and eps).
+        nesterov: Nesterov momentum, of "sgd".
+        betas: of "adam".
+        eps: of "adam".
+        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+
     `state_dict` also holds this rank's model and messages under way, and loading it restores them, each rank its own.
 
     Attributes:

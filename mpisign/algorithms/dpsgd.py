@@ -7,7 +7,6 @@ from torch import Tensor
 from ..collectives.relay_sum import DELAYS, Delay
 from ..errors import ParameterError
 from .base import Params
-from .decentralised import Local
 from .gossiping import Gossiping
 from .networks import Network
 
@@ -23,14 +22,10 @@ class DPSGD(Gossiping):
         lr: step size >= 0.
         momentum: in [0, 1); of each worker's own.
         weight_decay: >= 0, added to the gradient.
-        topology: as in `Gossiping`, and so are weights, local, nesterov, betas and eps.
-        weights: see topology.
+        topology: an undirected graph, or its name.
+        weights: W, as in `Gossiping`.
         delay: "synchronous" or "overlapped".
-        local: see topology.
-        nesterov: see topology.
-        betas: see topology.
-        eps: see topology.
-        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+        local: further arguments of `Decentralised`: local, nesterov, betas, eps, comm.
 
     Raises:
         TopologyError, ParameterError, DisagreementError: see `Gossiping`.
@@ -48,17 +43,10 @@ class DPSGD(Gossiping):
         topology: Network = "ring",
         weights: Any = None,
         delay: Delay = "synchronous",
-        local: Local = "sgd",
-        nesterov: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        comm: Any = None,
+        **local: Any,
     ) -> None:
         self.delay = delay
-        super().__init__(
-            params, lr, momentum, weight_decay, topology=topology, weights=weights, local=local, nesterov=nesterov,
-            betas=betas, eps=eps, comm=comm,
-        )  # fmt: skip
+        super().__init__(params, lr, momentum, weight_decay, topology=topology, weights=weights, **local)
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError or TopologyError where settings can't be used."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ..collectives.gossip import Gossip
 from ..topology.weights import Matrix
 from .base import Params
-from .decentralised import Decentralised, Local
+from .decentralised import Decentralised
 from .networks import Network, weights_of
 
 
@@ -21,11 +21,7 @@ class Gossiping(Decentralised):
         topology: an undirected graph, or its name (`mpisign.topology.parse`).
         weights: W: Metropolis-Hastings by default; a number for all edges; or float64[n, n] whose rows and columns add
             up to 1.
-        local: "sgd", "damped" (the momentum of the paper's simulators) or "adam" (with betas and eps).
-        nesterov: Nesterov momentum, of "sgd".
-        betas: of "adam".
-        eps: of "adam".
-        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+        local: further arguments of `Decentralised`: local, nesterov, betas, eps, comm.
 
     Raises:
         TopologyError: what is no graph of all ranks, or weights that don't fit it.
@@ -43,16 +39,10 @@ class Gossiping(Decentralised):
         *,
         topology: Network = "ring",
         weights: Any = None,
-        local: Local = "sgd",
-        nesterov: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        comm: Any = None,
+        **local: Any,
     ) -> None:
         self._topology, self._weights = topology, weights
-        super().__init__(
-            params, lr, momentum, weight_decay, local=local, nesterov=nesterov, betas=betas, eps=eps, comm=comm
-        )
+        super().__init__(params, lr, momentum, weight_decay, **local)
 
     def matrix(self) -> Matrix:
         """Return W."""

@@ -9,7 +9,6 @@ from ..collectives.relay_sum import Delay
 from ..collectives.striped import Striped
 from ..errors import ParameterError
 from .base import Params
-from .decentralised import Local
 from .networks import Network
 from .relaysgd import RelaySGD
 
@@ -26,20 +25,18 @@ class RelayMix(RelaySGD):
         momentum: in [0, 1); of each worker's own.
         weight_decay: >= 0, added to the gradient.
         strength: s in [0, 1], of the pull towards the others' models.
-        topology: as in `RelaySGD`, and so are delay, fill, local, nesterov, betas and eps.
+        topology: as in `RelaySGD`, and so are delay and fill.
         delay: see topology.
         fill: see topology.
-        local: see topology.
-        nesterov: see topology.
-        betas: see topology.
-        eps: see topology.
-        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+        local: further arguments of `Decentralised`: local, nesterov, betas, eps, comm.
 
     Raises:
         TopologyError, ParameterError, DisagreementError: see `RelaySGD`.
     """
 
     default_lr: ClassVar[float] = 0.1
+    relays_models: ClassVar[bool] = False
+    takes_no: ClassVar[tuple[str, ...]] = ("correction", "codec")
 
     def __init__(
         self,
@@ -52,17 +49,10 @@ class RelayMix(RelaySGD):
         topology: Network = "double_binary_trees",
         delay: Delay = "synchronous",
         fill: Fill = "initial",
-        local: Local = "sgd",
-        nesterov: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        comm: Any = None,
+        **local: Any,
     ) -> None:
         self.strength = strength
-        super().__init__(
-            params, lr, momentum, weight_decay, topology=topology, delay=delay, fill=fill, local=local,
-            nesterov=nesterov, betas=betas, eps=eps, comm=comm,
-        )  # fmt: skip
+        super().__init__(params, lr, momentum, weight_decay, topology=topology, delay=delay, fill=fill, **local)
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError or TopologyError where settings can't be used."""

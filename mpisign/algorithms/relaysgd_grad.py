@@ -8,7 +8,6 @@ from ..collectives.relay_mean import RelayMean
 from ..collectives.relay_sum import Delay
 from ..collectives.striped import Striped
 from .base import Params
-from .decentralised import Local
 from .networks import Network
 from .relaysgd import RelaySGD
 
@@ -25,19 +24,17 @@ class RelaySGDGrad(RelaySGD):
         lr: step size >= 0.
         momentum: in [0, 1); of each worker's own.
         weight_decay: >= 0, added to the gradient.
-        topology: as in `RelaySGD`, and so are delay, local, nesterov, betas and eps.
+        topology: as in `RelaySGD`, and so is delay.
         delay: see topology.
-        local: see topology.
-        nesterov: see topology.
-        betas: see topology.
-        eps: see topology.
-        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+        local: further arguments of `Decentralised`: local, nesterov, betas, eps, comm.
 
     Raises:
         TopologyError, ParameterError, DisagreementError: see `RelaySGD`.
     """
 
     default_lr: ClassVar[float] = 0.1
+    relays_models: ClassVar[bool] = False
+    takes_no: ClassVar[tuple[str, ...]] = ("fill", "correction", "codec")
 
     def __init__(
         self,
@@ -48,16 +45,9 @@ class RelaySGDGrad(RelaySGD):
         *,
         topology: Network = "double_binary_trees",
         delay: Delay = "synchronous",
-        local: Local = "sgd",
-        nesterov: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        comm: Any = None,
+        **local: Any,
     ) -> None:
-        super().__init__(
-            params, lr, momentum, weight_decay, topology=topology, delay=delay, local=local, nesterov=nesterov,
-            betas=betas, eps=eps, comm=comm,
-        )  # fmt: skip
+        super().__init__(params, lr, momentum, weight_decay, topology=topology, delay=delay, **local)
 
     def connect(self) -> None:
         """Build the relay."""

@@ -8,7 +8,7 @@ from ..collectives.push_sum import OnePeerPush, PushSum
 from ..errors import ParameterError, TopologyError
 from ..topology import Digraph, Graph, OnePeerExponential
 from .base import Params
-from .decentralised import Decentralised, Local
+from .decentralised import Decentralised
 from .networks import Network, network_of
 
 
@@ -26,11 +26,7 @@ class StochasticGradientPush(Decentralised):
         topology: an `OnePeerExponential` (n a power of two), a `Digraph`, or the name of one; a Graph is taken both ways. By
             default the first where it exists, else the digraph `exponential`.
         rounds: S, of each step; ranks send one message each in a round of the one-peer graph.
-        local: "sgd", "damped" (the momentum of the paper's simulators) or "adam" (with betas and eps).
-        nesterov: Nesterov momentum, of "sgd".
-        betas: of "adam".
-        eps: of "adam".
-        comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
+        local: further arguments of `Decentralised`: local, nesterov, betas, eps, comm.
 
     Raises:
         TopologyError: what is no such graph of all ranks.
@@ -48,16 +44,10 @@ class StochasticGradientPush(Decentralised):
         *,
         topology: Network | None = None,
         rounds: int = 2,
-        local: Local = "sgd",
-        nesterov: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        comm: Any = None,
+        **local: Any,
     ) -> None:
         self._topology, self.rounds = topology, rounds
-        super().__init__(
-            params, lr, momentum, weight_decay, local=local, nesterov=nesterov, betas=betas, eps=eps, comm=comm
-        )
+        super().__init__(params, lr, momentum, weight_decay, **local)
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError or TopologyError where settings can't be used."""

@@ -1,5 +1,6 @@
 """RelaySGD: models travel along a tree, and each counts exactly once in everybody's mean, however different the data."""
 
+import zlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,12 +12,17 @@ from ..codecs import Codec
 from ..collectives.relay_mean import FILLS, Fill, RelayMean
 from ..collectives.relay_sum import DELAYS, Delay
 from ..collectives.striped import Striped
+from ..comm import as_comm
 from ..comm.lossy import LossyComm
-from ..errors import ParameterError
+from ..errors import DisagreementError, ParameterError, TopologyError
+from ..topology import Graph, Tree
 from ..topology.delays import correction as kappa
+from ..topology.repair import Lost, repaired, survivors
 from .base import Params
 from .decentralised import Decentralised, Local
 from .networks import Network, trees_of
+
+_GENERATIONS = 256  # of messages, by repairs: those of an old tree must not be taken for those of a new one
 
 
 class RelaySGD(Decentralised):
@@ -53,6 +59,8 @@ class RelaySGD(Decentralised):
     """
 
     default_lr: ClassVar[float] = 0.1
+    relays_models: ClassVar[bool] = True
+    """Whether messages hold models, and no updates that would be lost with them."""
 
     def __init__(
         self,
@@ -74,7 +82,7 @@ class RelaySGD(Decentralised):
         comm: Any = None,
     ) -> None:
         self._topology, self.delay, self.fill, self.correction = topology, delay, fill, correction
-        self.codec, self.seed = codec, seed
+        self.codec, self.seed, self._repairs = codec, seed, 0
         super().__init__(
             params, lr, momentum, weight_decay, local=local, nesterov=nesterov, betas=betas, eps=eps, comm=comm
         )
@@ -114,12 +122,63 @@ class RelaySGD(Decentralised):
     def relay(self) -> Striped:
         """Return a new relay along the present trees."""
         codec = (lambda numel: codecs.build(self.codec, numel)) if self.coded else None
-        return Striped(self.comm, self.trees, len(self.x), self.x.dtype, self.delay, self.watch, codec, self.seed)
+        first = self._repairs % _GENERATIONS * len(self.trees)
+        return Striped(
+            self.comm, self.trees, len(self.x), self.x.dtype, self.delay, self.watch, codec, self.seed, first
+        )
 
     def connect(self) -> None:
         """Build the relay; its messages begin with this model."""
         self.origin = self.x.clone() if self.coded else torch.empty(0)
-        self.mean = RelayMean(self.relay(), self.fill, torch.zeros_like(self.x) if self.coded else self.x)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.mean = RelayMean(self.relay(), self.fill, self.x - self.origin if self.coded else self.x)
+
+    def repair(self, graph: Graph, lost: Lost, comm: Any = None) -> None:
+        """Go on along trees without what is lost; collective, with the same arguments on all ranks that are left.
+
+        Each tree gets the edges that it needs, no more (`mpisign.topology.repair`); where none has lost anything all stays
+        as it is. Messages hold all that is behind their edge, so all of them, and the counts, begin anew, with the models
+        as they are: none is lost, what was under way is not waited for, and after the longest delay of the new trees the
+        mean is again exactly that of all ranks. Until then a rank's own last mean stands where `fill` says initial. The
+        model and the data of a lost worker are gone. Through a codec, the first messages are differences from the start
+        of the run, and take as long as those did to arrive whole.
+
+        Args:
+            graph: who can talk to whom, as the ranks were numbered until now.
+            lost: ranks and edges, all that is lost by now in this graph; found and agreed on by the caller.
+            comm: where ranks are lost, the communicator of the others in their order: `old.split(…)`.
+
+        Errors: TopologyError where the graph falls apart; ParameterError where comm doesn't fit, or what is relayed are no
+            models; DisagreementError where ranks were told different things. Nothing is changed then.
+        """
+        ranks = self.comm if comm is None else as_comm(comm)
+        lost = list(lost)
+
+        def find() -> tuple[Tree, ...]:
+            if not self.relays_models:
+                raise ParameterError(f"{type(self).__name__} relays updates: those under way would be lost for good")
+            left, _ = survivors(graph, lost)
+            if ranks.size != len(left) or left[ranks.rank] != self.comm.rank:
+                raise ParameterError(
+                    f"rank {self.comm.rank} is rank {ranks.rank} of {ranks.size}, but of {self.comm.size} ranks {len(left)} "
+                    f"are left: give their communicator in the same order, as comm.split does"
+                )
+            return tuple(repaired(tree, graph, lost) for tree in self.trees)
+
+        trees = ranks.together(find, TopologyError)
+        text = f"rank {self.comm.rank}: ranks were told of different graphs or losses, here {lost}"
+        ranks.insist(zlib.crc32(repr((trees, self._repairs)).encode()), DisagreementError(text))
+        if trees == self.trees and ranks.size == self.comm.size:
+            return
+        self.comm, self.trees, self._topology = ranks, trees, trees
+        self._repairs += 1
+        for group in self.param_groups:
+            self.check_group(group)
+        with torch.no_grad():
+            self._read()
+        self._begin()
 
     @property
     def bytes_up(self) -> int:

@@ -75,7 +75,15 @@ class MPIComm(Comm):
         MPI.COMM_WORLD.Abort(code)
 
     def aside(self, task: Callable[[], T]) -> Callable[[], T]:
-        """Run the task in a thread of its own."""
+        """Run the task in a thread of its own, which sleeps while it waits: the core is for those who compute."""
+
+        def patiently() -> T:
+            kept, self.patient = self.patient, True
+            try:
+                return task()
+            finally:
+                self.patient = kept
+
         if self._executor is None:
             if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
                 raise EnvironmentProblem(
@@ -83,7 +91,7 @@ class MPIComm(Comm):
                     "overlapping needs: leave overlap off, or let mpi4py initialise MPI"
                 )
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mpisign")
-        return self._executor.submit(task).result
+        return self._executor.submit(patiently).result
 
     def _isend(self, block: Tensor, dest: int, tag: int) -> MPI.Request:
         return self._mpi.Isend(block.numpy(), dest, tag)

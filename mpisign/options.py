@@ -56,6 +56,7 @@ class _Parser(argparse.ArgumentParser):
 _EXAMPLES = """examples:
   mpirun -n 4 python -m mpisign.train --task digits --epochs 5
   python -m mpisign.train --simulate 16 --partition dirichlet:0.3
+  mpirun -n 8 python -m mpisign.train --algorithm relaysgd --topology chain --partition dirichlet:0.1
   mpirun -n 4 python -m mpisign.train --config run.toml --lr 1e-3
   mpirun -n 4 python -m mpisign.train --algorithm my_file.py:Mine
 
@@ -76,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         "python -m mpisign.train",
         usage="mpirun -n N python -m mpisign.train [options]",
-        description="Train a model on all ranks of an MPI job, with one bit a coordinate.",
+        description="Train a model on all ranks of an MPI job: by votes of one bit a coordinate, or by models relayed between neighbours.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -26,9 +26,9 @@ class RelaySignum(Signum):
 
     Ranks talk with their neighbours only, each verdict is exact, and models stay equal bit for bit, since all ranks wait
     until the farthest ballot has come: D is the trees' diameter with "overlapped" messages, one less with "synchronous"
-    ones. So a step is made of gradients D steps old: learning rates want to be smaller the longer the delay. In the first D
-    steps nothing changes, the last D verdicts of a run are not applied, and so are those under way when a group is added.
-    Each rank's `state_dict` holds what is under way there; each loads its own.
+    ones. So a step is made of gradients D steps old, and a weight may overshoot by D·η: let η decay, most so with a long
+    delay. In the first D steps nothing changes; the last D verdicts of a run are not applied, nor are those under way when
+    a group is added. Each rank's `state_dict` holds what is under way there; each loads its own.
 
     Args:
         params: parameters or groups; lr, momentum, weight_decay and trust may differ between groups.

@@ -197,14 +197,19 @@ def _learn(run: Run) -> dict[str, Any]:
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return what a record says, as Markdown: the worst worker's accuracy, the mean over seeds, in percent."""
-    rows = ["| method | step size | worst worker, of each seed | mean | against all-reduce | mean worker |"]
-    rows.append("|---|---|---|---|---|---|")
+    rows = [
+        "| method | step size | worst worker, of each seed | mean | against all-reduce | mean worker | worst at the end |"
+    ]
+    rows.append("|---|---|---|---|---|---|---|")
     best = 100 * np.mean(figures[ALL_REDUCE]["test"])
     for method in METHODS:
         entry = figures[method]
         each = " ".join(f"{100 * one:.1f}" for one in entry["test"])
         worst, mean = 100 * np.mean(entry["test"]), 100 * np.mean(entry["test_mean"])
-        rows.append(f"| {method} | {entry['lr']:g} | {each} | {worst:.1f} | {worst - best:+.1f} | {mean:.1f} |")
+        end = 100 * np.mean([curve[-1] for curve in entry["curves"]])
+        rows.append(
+            f"| {method} | {entry['lr']:g} | {each} | {worst:.1f} | {worst - best:+.1f} | {mean:.1f} | {end:.1f} |"
+        )
     return "\n".join(rows)
 
 
@@ -220,7 +225,9 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         curve = 100 * np.mean(entry["curves"], axis=0)
         label = f"{method}: {100 * np.mean(entry['test']):.1f} at γ = {entry['lr']:g}"
         ax.plot(entry["steps"], curve, color=color(number), linewidth=2, marker="o", markersize=4, label=label)
-    with_corner(ax, "step", "test accuracy of the worst worker (%)")
+    for drop in DROPS:
+        ax.axvline(drop * entry["steps"][-1], color="#777777", linewidth=1, linestyle=":")
+    with_corner(ax, "step; dotted: the step size drops to a tenth", "test accuracy of the worst worker (%)")
     ax.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=100)
     pyplot.close(figure)

@@ -1,7 +1,8 @@
 """What a network does that loses messages: 16 simulated workers, Fashion-MNIST dealt by Dirichlet(0.01), and 0, 1, 10 % lost.
 
-Runs, figures and data are those of heterogeneous.py, and so are the step sizes, which are taken from its record. RelaySGD
-fills what is missing by counts, or by the last mean (refresh).
+Runs, figures and data are those of heterogeneous.py. The step size is the one in its record, a half or a quarter of it: for
+each share of lost messages that which is best on held-out images, with seed 0. RelaySGD fills what is missing by counts, or by
+the last mean (refresh).
 """
 
 import argparse
@@ -13,10 +14,10 @@ from typing import Any
 
 import harness  # before the others: it limits their threads
 import numpy as np
-from heterogeneous import CLASSES, D2, DPSGD, TREES, Learners, Run, parser
+from heterogeneous import D2, DPSGD, TREES, Learners, Run, parser
 
 SHARES = (0.0, 0.01, 0.1)
-LEAST = 100 / CLASSES  # the accuracy of one who guesses; percent
+FACTORS = (1.0, 0.5, 0.25)
 CASES = {
     f"{TREES}, counts": (TREES, {"fill": "counts"}),
     f"{TREES}, refresh": (TREES, {"fill": "refresh"}),
@@ -31,32 +32,40 @@ def step_size(tuned: Path, method: str) -> float:
 
 
 def judge(
-    record: harness.Record, learners: Learners, case: str, tuned: Path, settings: argparse.Namespace
+    record: harness.Record, learners: Learners, case: str, lr: float, settings: argparse.Namespace
 ) -> dict[str, Any]:
-    """Run one case with all seeds and shares of lost messages; return and keep what came."""
+    """Run one case with all shares of lost messages; return and keep, for each, the step size and what came of all seeds."""
     method, more = CASES[case]
-    run = Run(method, step_size(tuned, method), 0, settings, more=more)
-    runs = [replace(run, lost=lost, seed=seed) for lost in SHARES for seed in range(settings.repeats)]
-    found = [one["test"] for one in learners(runs)]
-    rows = {f"{lost:g}": found[k * settings.repeats :][: settings.repeats] for k, lost in enumerate(SHARES)}
-    entry = {"lr": run.lr, "test": rows}
+    entry = {}
+    for lost in SHARES:
+        runs = [Run(method, factor * lr, 0, settings, lost, more) for factor in FACTORS]
+        tried = learners(runs)
+        best = max(range(len(runs)), key=lambda k: tried[k]["held_out"])
+        others = [replace(runs[best], seed=seed) for seed in range(1, settings.repeats)]
+        entry[f"{lost:g}"] = {
+            "lr": runs[best].lr,
+            "test": [one["test"] for one in (tried[best], *learners(others))],
+            "grid": {
+                f"{run.lr:g}": {key: one[key] for key in ("held_out", "test")}
+                for run, one in zip(runs, tried, strict=True)
+            },
+        }
     record.figure(case, entry)
     return entry
 
 
 def percent(entry: Mapping[str, Any], lost: float) -> float:
     """Return the accuracy of the worst worker, the mean over seeds."""
-    return 100 * float(np.mean(entry["test"][f"{lost:g}"]))
+    return 100 * float(np.mean(entry[f"{lost:g}"]["test"]))
 
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return what a record says, as Markdown: the worst worker's accuracy, the mean over seeds, in percent."""
-    rows = ["| method | step size | " + " | ".join(f"{lost:.0%} lost" for lost in SHARES) + " |"]
-    rows.append("|---|---|" + "---|" * len(SHARES))
+    rows = ["| method | " + " | ".join(f"{lost:.0%} lost" for lost in SHARES) + " |"]
+    rows.append("|---|" + "---|" * len(SHARES))
     for case in CASES:
-        entry = figures[case]
-        means = [f"{percent(entry, lost):.1f}" for lost in SHARES]
-        rows.append(f"| {case} | {entry['lr']:g} | {' | '.join(means)} |")
+        cells = (f"{percent(figures[case], lost):.1f} at {figures[case][f'{lost:g}']['lr']:g}" for lost in SHARES)
+        rows.append(f"| {case} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -75,16 +84,18 @@ def main() -> None:
     settings.data, settings.tuned = data.name, tuned.name  # a record is for others, who have them elsewhere
     record = harness.Record("lost_messages", settings)
     learners = Learners(data, settings.jobs)
-    entries = {case: judge(record, learners, case, tuned, settings) for case in CASES}
+    entries = {
+        case: judge(record, learners, case, step_size(tuned, method), settings) for case, (method, _) in CASES.items()
+    }
     learners.close()
     print(f"\n{table(entries)}\n")
     for case, entry in entries.items():
         for lost in SHARES[1:]:
+            without, reached = percent(entry, 0.0), percent(entry, lost)
             if CASES[case][0] == TREES:
-                below = percent(entry, 0.0) - percent(entry, lost)
-                record.check(f"{case}, {lost:.0%} lost: points below none lost", below, "≤", 1)
+                record.check(f"{case}, {lost:.0%} lost: points below none lost", without - reached, "≤", 1)
             else:
-                record.check(f"{case}, {lost:.0%} lost: accuracy in percent", percent(entry, lost), "≥", 2 * LEAST)
+                record.check(f"{case}, {lost:.0%} lost: share of the accuracy without", reached / without, "≥", 0.5)
     record.close()
 
 

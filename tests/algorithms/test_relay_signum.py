@@ -122,6 +122,30 @@ def test_the_contract_finds_that_nobody_waited_for_the_farthest() -> None:
         testing.check_algorithm(functools.partial(Hasty, topology="chain"), ranks=(4,))
 
 
+@pytest.mark.parametrize("delay", ["synchronous", "overlapped"])
+def test_a_group_that_is_added_starts_anew_on_all_ranks_and_what_was_under_way_is_dropped(delay: str) -> None:
+    def body(comm: Comm) -> list[list[float]]:
+        x, y = (torch.nn.Parameter(torch.zeros(n)) for n in (70, 130))
+        optimizer = RelaySignum([x], lr=0.25, momentum=0.0, topology="chain", delay=delay, comm=comm)
+        models = []
+        for step in range(12):
+            if step == 6:
+                optimizer.add_param_group({"params": [y]})
+            for number, p in enumerate((x, y)):
+                p.grad = torch.randn(
+                    len(p), generator=torch.Generator().manual_seed(20 * step + 2 * comm.rank + number)
+                )
+            optimizer.step()
+            models.append(x.tolist() + y.tolist())
+        return models
+
+    first, *others = simulate(4, body)
+    assert all(models == first for models in others)
+    late = 2 if delay == "synchronous" else 3
+    assert all(models == first[5] for models in first[6 : 6 + late])
+    assert all(value != 0 for value in first[6 + late][70:])  # one step of the new group
+
+
 def test_stale_models_drift_apart_and_bear_lost_messages() -> None:
     def body(comm: Comm, loss: float) -> list[list[float]]:
         between = LossyComm(comm, loss, seed=1) if loss else comm

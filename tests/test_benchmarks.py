@@ -188,10 +188,24 @@ def test_workers_that_know_few_classes_are_compared_with_all_reduce_and_with_the
 
     lossy = run("lost_messages", tmp_path, *tiny, "--tuned", str(tmp_path / "heterogeneous.json"), repeats=1)
     assert len(lossy["checks"]) == 8
-    assert all(set(case["test"]) == {"0", "0.01", "0.1"} for case in lossy["figures"].values())
-    ring = lossy["figures"]["DP-SGD, ring"]
-    assert ring["lr"] == figures["DP-SGD, ring"]["lr"]
-    assert ring["test"]["0"] == [figures["DP-SGD, ring"]["test"][0]]  # the same run
+    for name, case in lossy["figures"].items():
+        method = "RelaySGD, double trees" if name.startswith("RelaySGD") else name
+        assert set(case) == {"0", "0.01", "0.1"}
+        for entry in case.values():
+            assert [float(lr) / figures[method]["lr"] for lr in entry["grid"]] == pytest.approx([1, 0.5, 0.25])
+            best = max(entry["grid"], key=lambda lr: entry["grid"][lr]["held_out"])
+            assert f"{entry['lr']:g}" == best
+            assert entry["test"] == [entry["grid"][best]["test"]]
+    ring, tuned = lossy["figures"]["DP-SGD, ring"]["0"], figures["DP-SGD, ring"]
+    assert ring["grid"][f"{tuned['lr']:g}"]["test"] == tuned["test"][0]  # the same run
+
+
+@pytest.mark.parametrize("name", ["heterogeneous"])
+def test_the_table_in_the_readme_is_what_the_record_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    record = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    table = importlib.import_module(name).table(record["figures"])
+    assert table in (ROOT / "benchmarks" / "README.md").read_text()
 
 
 def test_the_layers_over_patches_are_the_convolution(monkeypatch: pytest.MonkeyPatch) -> None:

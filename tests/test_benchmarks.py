@@ -119,6 +119,7 @@ def test_the_shapes_are_those_of_resnet50(resnet50: ModuleType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.launches
 @pytest.mark.skipif(not HAS_MPIRUN, reason="no mpirun")
 def test_startup_is_compared_with_bare_imports(tmp_path: Path) -> None:
     record = run("startup", tmp_path, "--ranks", "2", repeats=1, timeout=400)
@@ -129,6 +130,18 @@ def test_startup_is_compared_with_bare_imports(tmp_path: Path) -> None:
     ]
     assert record["figures"]["summary"]["ranks"] == 2
     assert len(record["checks"]) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.launches
+@pytest.mark.skipif(not HAS_MPIRUN, reason="no mpirun")
+def test_votes_are_compared_with_all_reduces_and_with_each_other(tmp_path: Path) -> None:
+    votes = ["server", "sharded", "hierarchical", "tree"]
+    record = run("votes", tmp_path, "--numel", "1000", "--numels", "100", "--ranks", "3", timeout=300)
+    found = rows(record)
+    assert found["2 ranks, 1,000 coordinates"] == [*votes, "MPI_Allreduce, float32", "gloo all-reduce, float32"]
+    assert found["3 ranks, 100 coordinates"] == votes
+    assert len(record["checks"]) == 2
 
 
 @pytest.fixture

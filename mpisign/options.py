@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         "python -m mpisign.train",
         usage="mpirun -n N python -m mpisign.train [options]",
-        description="Train a model on all ranks of an MPI job: by votes of one bit a coordinate, or by models relayed between neighbours.",
+        description="Train a model on all ranks of an MPI job: by votes of one bit a coordinate, or by models that are relayed.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

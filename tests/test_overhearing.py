@@ -246,5 +246,3 @@ def test_the_contract_finds_who_changes_what_it_hears() -> None:
 
     with pytest.raises(AssertionError, match="changed what it heard"):
         check_attack(Broken, ranks=(3,))
-
-

@@ -213,7 +213,7 @@ def test_workers_that_know_few_classes_are_compared_with_all_reduce_and_with_the
     assert ring["grid"][f"{tuned['lr']:g}"]["test"] == tuned["test"][0]  # the same run
 
 
-@pytest.mark.parametrize("name", ["heterogeneous"])
+@pytest.mark.parametrize("name", ["heterogeneous", "lost_messages"])
 def test_the_table_in_the_readme_is_what_the_record_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     record = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())

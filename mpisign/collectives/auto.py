@@ -21,4 +21,4 @@ def auto(comm: Comm, layout: kernels.Layout, *args: Any, **settings: Any) -> Vot
     12.5 kB, and 114 against 66 at 125 kB, when its own link is full.
     """
     small = 8 * layout.words <= (ALONE if len(comm.nodes) == 1 else APART)
-    return (ServerVote if small else ShardedVote)(comm, layout, *args, **settings)
+    return (ServerVote if small or comm.size == 1 else ShardedVote)(comm, layout, *args, **settings)

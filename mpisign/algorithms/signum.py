@@ -330,6 +330,8 @@ class Signum(FlatOptimizer):
     def _rates(self, bucket: Bucket) -> "np.typing.NDArray[np.float64]":
         """float64[P], η of each parameter, after `trust`."""
         rates = self._each_exact("lr")[bucket.first : bucket.stop]
+        if all(group["trust"] is None for group in self.param_groups):
+            return rates
         for p, index in enumerate(range(bucket.first, bucket.stop)):
             group = self.owners[index]
             if group["trust"] is not None:
@@ -339,7 +341,8 @@ class Signum(FlatOptimizer):
         return rates
 
     def _each_exact(self, name: str) -> "np.typing.NDArray[np.float64]":
-        return np.array([float(group[name]) for group in self.owners])
+        values = np.array([float(group[name]) for group in self.param_groups])
+        return np.repeat(values, [len(group["params"]) for group in self.param_groups])
 
 
 def _momentum(group: dict[str, Any]) -> float:

@@ -10,7 +10,6 @@ from ..collectives.relay_vote import RelayVote
 from ..collectives.vote import Vote
 from ..comm import Comm
 from ..errors import ParameterError
-from ..timing import Stopwatch
 from .base import Params
 from .buckets import Bucket
 from .networks import Network, trees_of
@@ -79,20 +78,9 @@ class RelaySignum(Signum):
             comm=comm,
         )
 
-    def _relayed(
-        self,
-        comm: Comm,
-        layout: kernels.Layout,
-        tie: kernels.Tie = "coin",
-        seed: int = 0,
-        watch: Stopwatch | None = None,
-        ballots: int = 1,
-        scored: bool = False,
-    ) -> Vote:
+    def _relayed(self, comm: Comm, layout: kernels.Layout, *args: Any, **settings: Any) -> Vote:
         """Return the vote."""
-        return RelayVote(
-            comm, layout, tie, seed, watch, ballots, scored, trees=self.trees, delay=self.delay, stale=self.stale
-        )
+        return RelayVote(comm, layout, *args, **settings, trees=self.trees, delay=self.delay, stale=self.stale)
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError or TopologyError where settings can't be used."""

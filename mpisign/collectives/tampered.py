@@ -1,6 +1,7 @@
 """A vote among whose voters are some that see the others' ballots before they cast their own."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,6 @@ from ..attacks import Attack
 from ..comm import Comm
 from ..comm.uncounted import uncounted
 from ..overhearing import BallotAttack
-from ..timing import Stopwatch
 from .vote import Vote, VoteFactory
 
 
@@ -75,15 +75,6 @@ class Tampering:
         """Whether the inner votes can."""
         return bool(getattr(self.inner, "can_score", True))
 
-    def __call__(
-        self,
-        comm: Comm,
-        layout: kernels.Layout,
-        tie: kernels.Tie = "coin",
-        seed: int = 0,
-        watch: Stopwatch | None = None,
-        ballots: int = 1,
-        scored: bool = False,
-    ) -> Vote:
+    def __call__(self, comm: Comm, layout: kernels.Layout, *args: Any, **settings: Any) -> Vote:
         """Return the vote of one bucket."""
-        return TamperedVote(self.inner(comm, layout, tie, seed, watch, ballots, scored), self.attack)
+        return TamperedVote(self.inner(comm, layout, *args, **settings), self.attack)

@@ -227,6 +227,13 @@ def test_what_only_concerns_speed_changes_no_bit_and_the_rest_does(settings: dic
     assert (plain == changed) == same
 
 
+def test_overlap_changes_no_bit_over_several_epochs() -> None:
+    # an evaluation comes between a step and the next backward, while gradients of the last one are still there
+    runs = [summaries(3, configured(epochs=2, steps=None, overlap=overlap))[0] for overlap in (False, True)]
+    assert [run["epochs"] for run in runs] == [2, 2]
+    assert runs[0]["checksum"] == runs[1]["checksum"]
+
+
 def test_a_dedicated_server_counts_and_holds_no_data() -> None:
     summary = summaries(3, configured(epochs=4, steps=None, dedicated_server=True))[0]
     assert summary["agreement_by_rank"][0] is None

@@ -139,8 +139,11 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         """Bytes that a worker hands to the vote or mean in each step."""
         return 0
 
+    def conclude(self) -> None:
+        """Finish, on all ranks together and as part of a step, what backward has begun, so that verbs can be called."""
+
     def settle(self) -> None:
-        """Finish what was started during backward, so that verbs can be called."""
+        """Wait, between two steps, for messages that are still under way; call it at the end of a run."""
 
     def skip(self) -> Report:
         """Forget the step that was begun: parameters and state stay as they were before it."""
@@ -222,7 +225,7 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         found = getattr(self, "found_inf", None)
         if found is None:
             return False
-        self.settle()
+        self.conclude()
         return bool(self.comm.allreduce(torch.tensor([int(float(found) != 0)]), "max"))
 
     def _unscale(self) -> None:

@@ -214,8 +214,8 @@ class Signum(FlatOptimizer):
         losses = self.comm.allreduce(torch.tensor([float(torch.as_tensor(loss).detach())], dtype=torch.float64))
         return float(losses) / self.comm.size
 
-    def settle(self) -> None:
-        """Finish the votes that backward has begun."""
+    def conclude(self) -> None:
+        """Cast what backward has left, and finish the votes that it has begun."""
         if self.overlap:
             if getattr(self, "grad_scale", None) is not None and self._scaler is None:
                 raise ParameterError(

@@ -41,13 +41,12 @@ def build_task(comm: Comm, config: Config) -> Task:
     return task
 
 
-def share(comm: Comm, task: Task, config: Config) -> Shard:
+def share(comm: Comm, task: Task, config: Config, replicated: bool) -> Shard:
     """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks.
 
-    Ranks that keep one model judge it together; those that have models of their own each get all test data.
+    Ranks that keep one model (`replicated`) judge it together; those with models of their own each get all test data.
     """
-    kind, _ = choose_algorithm(comm, config)
-    tested = slice(comm.rank, None, comm.size) if kind.replicated else slice(None)
+    tested = slice(comm.rank, None, comm.size) if replicated else slice(None)
     data = comm.together(lambda: task.read(config.problem.data) if comm.rank == 0 else None, DataError)
     form = torch.zeros(10, dtype=torch.int64)
     if data is not None:
@@ -101,25 +100,20 @@ def build_model(comm: Comm, task: Task, shard: Shard, config: Config) -> torch.n
     return comm.together(build, ConfigError)
 
 
-def choose_algorithm(comm: Comm, config: Config) -> tuple[type[DistributedOptimizer], dict[str, Any]]:
-    """Return the algorithm, and those settings that it takes; one that it doesn't take must be left at its default."""
-    return comm.together(lambda: _choose_algorithm(config))
-
-
-def build_optimizer(
-    comm: Comm, model: torch.nn.Module, config: Config, lie: type[Attack], attack: Attack
-) -> DistributedOptimizer:
-    """Return the optimizer of the model.
+def choose_algorithm(
+    comm: Comm, config: Config, lie: type[Attack], attack: Attack
+) -> tuple[type[DistributedOptimizer], dict[str, Any]]:
+    """Return the algorithm, and those settings that it takes; one that it doesn't take must be left at its default.
 
     Where `lie`, the run's attack, is on ballots, every vote shows them to `attack`, what this rank does.
     """
-    kind, settings = choose_algorithm(comm, config)
+    kind, settings = comm.together(lambda: _choose_algorithm(config))
     comm.together(lambda: _check_attack_fits(config, settings, lie))
     if lie.overhears == "ballots":
         settings["vote"] = Tampering(registry.load("vote", settings["vote"]), attack)
     loss = config.network.message_loss
-    between = LossyComm(comm, loss, config.run.seed) if loss else comm
-    return kind(model.parameters(), comm=between, **settings)
+    settings["comm"] = LossyComm(comm, loss, config.run.seed) if loss else comm
+    return kind, settings
 
 
 def _choose_algorithm(config: Config) -> tuple[type[DistributedOptimizer], dict[str, Any]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import seeding
 from .algorithms.base import DistributedOptimizer, Report, dense_gradient
 from .algorithms.signum import Signum
-from .assembly import Shard, build_attack, build_model, build_optimizer, build_task, share
+from .assembly import Shard, build_attack, build_model, build_task, choose_algorithm, share
 from .attacks import Attack, Gradients
 from .comm import Comm
 from .comm.uncounted import uncounted
@@ -64,10 +64,10 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
     seed = config.run.seed
     lie, attack = build_attack(comm, config)
     task = build_task(comm, config)
-    shard = share(comm, task, config)
+    algorithm, settings = choose_algorithm(comm, config, lie, attack)
+    shard = share(comm, task, config, algorithm.replicated)
     model = build_model(comm, task, shard, config)
-    optimizer = build_optimizer(comm, model, config, lie, attack)
-    replicated = optimizer.replicated
+    optimizer = algorithm(model.parameters(), **settings)
     watch = optimizer.watch
     loop = _Loop(comm, config, shard)
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, loop.factor)
@@ -103,7 +103,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
             tracker.step()
         with watch("evaluate"):
             optimizer.settle()
-            found = judge(comm, task, model, shard, replicated)
+            found = judge(comm, task, model, shard, optimizer.replicated)
             sums = counts.over_ranks(comm)
         own = own + counts
         metrics = {
@@ -159,7 +159,7 @@ def train(comm: Comm, config: Config, tracker: Tracker) -> tuple[Metrics, torch.
         "checksum": f"{found.fingerprint:014x}",
         "first_step_at": first_step_at,
     }
-    if not replicated:
+    if not optimizer.replicated:
         average(comm, model)
     return summary, model
 

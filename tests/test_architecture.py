@@ -29,13 +29,13 @@ LAYERS = [  # a file may import from its own layer and those before it
         "__init__",
     },
     {"kernels", "registry"},
-    {"config", "environment", "topology", "comm", "codecs", "aggregators"},
+    {"config", "environment", "topology", "comm", "codecs", "aggregators", "checkpoints"},
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},
     {"algorithms", "tracking"},
     {"assembly", "testing"},
     {"evaluation"},
     {"training"},
-    {"train", "doctor"},
+    {"train", "doctor", "notebook"},
 ]
 
 
@@ -80,7 +80,7 @@ def test_only_the_kernels_import_numba() -> None:
     assert importers("llvmlite") == {"kernels/cpu.py"}
 
 
-@pytest.mark.parametrize("part", ["kernels", "topology", "codecs", "aggregators"])
+@pytest.mark.parametrize("part", ["kernels", "topology", "codecs", "aggregators", "checkpoints"])
 def test_kernels_and_topologies_know_no_communicator(part: str) -> None:
     assert not [name for name in importers("mpisign.comm") if name.startswith(part)]
 

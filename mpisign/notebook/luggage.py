@@ -1,0 +1,100 @@
+"""What ranks get from a notebook: functions and classes as source, modules by name, everything else pickled."""
+
+import ast
+import importlib
+import inspect
+import linecache
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Literal
+
+NOTEBOOK = "<notebook {}>"
+"""The file name of what a notebook has sent, in tracebacks."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One variable: `content` is the name of a module, a source text, or a pickle."""
+
+    name: str
+    kind: Literal["module", "source", "value"]
+    content: Any
+
+
+def pack(names: Sequence[str], namespace: Mapping[str, Any]) -> list[Item]:
+    """Return items of these variables, and of those that the functions and classes among them use, in their order.
+
+    Errors: NameError for a name that isn't there, TypeError for a value that can't be sent.
+    """
+    missing = [name for name in names if name not in namespace]
+    if missing:
+        raise NameError(f"no variable called {', '.join(missing)} in this notebook: run the cell that defines it first")
+    wanted, found = list(names), set()
+    while wanted:
+        name = wanted.pop()
+        found.add(name)
+        used = {part for code in _codes(namespace[name]) for part in _names(code)}
+        wanted += [part for part in used if part in namespace and part not in found]
+    return [_item(name, namespace[name]) for name in namespace if name in found]
+
+
+def unpack(items: Sequence[Item], namespace: dict[str, Any]) -> None:
+    """Put the items into a namespace, in order: a class may derive from one before it."""
+    for item in items:
+        if item.kind == "source":
+            execute(item.content, item.name, namespace)
+        else:
+            load = importlib.import_module if item.kind == "module" else pickle.loads
+            namespace[item.name] = load(item.content)
+
+
+def execute(source: str, title: str, namespace: dict[str, Any]) -> None:
+    """Run source so that a traceback shows its lines."""
+    name = NOTEBOOK.format(title)
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), namespace)  # noqa: S102
+
+
+def _item(name: str, value: Any) -> Item:
+    if isinstance(value, ModuleType):
+        return Item(name, "module", value.__name__)
+    if _is_of_notebook(value):
+        return Item(name, "source", _source(name, value))
+    try:
+        return Item(name, "value", pickle.dumps(value))
+    except Exception as error:
+        raise TypeError(f"{name} can't be sent to other ranks, since it can't be pickled: {error}") from error
+
+
+def _is_of_notebook(value: Any) -> bool:
+    return isinstance(value, (FunctionType, type)) and value.__module__ == "__main__"
+
+
+def _codes(value: Any) -> Iterator[CodeType]:
+    if not _is_of_notebook(value):
+        return
+    for part in [value] if isinstance(value, FunctionType) else vars(value).values():
+        function = inspect.unwrap(part) if isinstance(part, FunctionType) else None
+        if function is not None:
+            yield function.__code__
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The global names in a function, and in the functions in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _source(name: str, value: Any) -> str:
+    """The text of a definition; `inspect` finds no classes of notebooks."""
+    for code in _codes(value):
+        lines = linecache.getlines(code.co_filename)
+        for node in ast.walk(ast.parse("".join(lines))):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
+    raise TypeError(f"{name} can't be sent to other ranks: its def or class was not found in a cell of this notebook")

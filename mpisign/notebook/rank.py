@@ -1,0 +1,115 @@
+"""One rank of a notebook's cell, as a program: what it prints, fails by or returns goes to files of its own."""
+
+import faulthandler
+import json
+import math
+import os
+import pickle
+import re
+import signal
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ..environment import launched, limit_threads
+from .luggage import execute, unpack
+
+_PATIENCE = 0.3  # seconds for ranks that fail alike to say so, before the first one ends all
+_ALARM = 10  # seconds after the deadline at which a rank ends by itself, should nobody else end it
+
+
+class Files(NamedTuple):
+    """What a rank leaves behind."""
+
+    output: Path
+    failure: Path
+    stack: Path
+    value: Path
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An uncaught exception: when, in a line, and in full."""
+
+    time: float
+    summary: str
+    traceback: str
+
+
+def files_of(folder: Path, rank: int) -> Files:
+    """Return the names of a rank's files."""
+    return Files(*(folder / f"{kind}-{rank}" for kind in Files._fields))
+
+
+def main(folder: Path, deadline: float) -> None:
+    """Run the cell that lies in `folder`; at `deadline`, in seconds since 1970, write down where this rank stands."""
+    launch = launched()
+    limit_threads(launch)
+    files = files_of(folder, launch.rank)
+    _redirect(files.output)
+    left = max(deadline - time.time(), 0.01)
+    stack = files.stack.open("w")
+    faulthandler.dump_traceback_later(left, file=stack)  # needs no Python to run: a rank may be blocked inside MPI
+    if hasattr(signal, "alarm"):
+        signal.alarm(math.ceil(left) + _ALARM)
+    program = ModuleType("__main__")
+    sys.modules["__main__"] = program
+    try:
+        value = _run(folder, program.__dict__)
+    except BaseException as error:
+        try:
+            files.failure.write_text(json.dumps(asdict(_failure(error))))
+            time.sleep(_PATIENCE)
+        finally:
+            _end_all()
+    sys.stdout.flush()
+    files.value.write_bytes(value)
+
+
+def _run(folder: Path, namespace: dict[str, Any]) -> bytes:
+    """Run the cell and return the pickled variable that it was asked for."""
+    source, luggage, out = pickle.loads((folder / "cell").read_bytes())  # noqa: S301  (from our own notebook)
+    unpack(luggage, namespace)
+    try:
+        execute(source, "cell", namespace)
+    except SystemExit as end:
+        if end.code:
+            raise
+    return pickle.dumps(namespace[out] if out else None)
+
+
+def _redirect(output: Path) -> None:
+    """Let all that this process prints, libraries in C too, go to one file, in order."""
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", line_buffering=True)  # type: ignore[union-attr]
+
+
+def _failure(error: BaseException) -> Failure:
+    trace = error.__traceback__
+    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<notebook"):
+        trace = trace.tb_next  # the reader's code begins where this file's ends
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    places = "|".join(re.escape(path + os.sep) for path in sorted(sys.path, key=len, reverse=True) if path)
+    text = re.sub(rf'File "(?:{places})', 'File "', "".join(lines))  # as short as it can be said
+    summary = traceback.format_exception_only(error)[-1].strip()
+    return Failure(time.time(), summary, text.rstrip())
+
+
+def _end_all() -> None:
+    """End all ranks: they may wait for this one. Finalising MPI here would wait for them."""
+    sys.stdout.flush()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.COMM_WORLD.Abort(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,8 @@
+"""A run's state on disk: each rank writes its own file, and what can't be used is named; knows no communicator."""
+
+from .copying import State, copied
+from .folder import Folder
+from .found import Found, load, steps
+from .packing import pack, unpack
+
+__all__ = ["Folder", "Found", "State", "copied", "load", "pack", "steps", "unpack"]

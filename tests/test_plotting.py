@@ -66,6 +66,12 @@ def test_rank_0_is_on_top():
     assert top < 0 < 1 < bottom
 
 
+def test_each_verb_is_named_once_below_its_messages():
+    log = []
+    simulate(3, lambda comm: (comm.gather(torch.zeros(5)), comm.bcast(torch.zeros(5))), log=log)
+    assert labels(plotting.messages(log, 3).get_xticklabels()) == ["gather", "bcast"]
+
+
 def test_large_messages_are_easy_to_read():
     assert texts(plotting.messages([Message(0, 1, 0, 1_234_567)], 2)) == ["1,234,567 B"]
 

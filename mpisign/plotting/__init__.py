@@ -1,17 +1,21 @@
-"""Pictures that explain: messages and votes of simulated runs, the noise of gradients, who has which data. Needs matplotlib."""
+"""Pictures that explain: messages, votes, words, curves, noise, who has which data, who lies. Needs matplotlib."""
 
 from .axes import COLORS
+from .curves import curves
 from .landscapes import landscape
 from .liars import agreement
 from .noise import histogram, rho_norms, snr, success, vote_failure
 from .partitions import classes
 from .runs import messages, votes
 from .sliders import slider
+from .waiting import waits
+from .words import words
 
 __all__ = [
     "COLORS",
     "agreement",
     "classes",
+    "curves",
     "histogram",
     "landscape",
     "messages",
@@ -21,4 +25,6 @@ __all__ = [
     "success",
     "vote_failure",
     "votes",
+    "waits",
+    "words",
 ]

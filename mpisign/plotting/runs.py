@@ -1,6 +1,7 @@
 """Messages between ranks over time, and votes as a grid of signs."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ _POSITIVE, _NEGATIVE, _TIED = "#56B4E9", "#D55E00", "#DDDDDD"  # differ in light
 
 def messages(log: Sequence["Message"], size: int, ax: "Axes | None" = None, names: Sequence[str] = ()) -> "Axes":
     """Draw a simulated run: one line a rank, one arrow a message, in the order of sending, with its bytes.
+
+    Below, the verb that the messages are part of.
 
     Args:
         log: what `simulate(…, log=log)` has filled.
@@ -41,7 +44,7 @@ def messages(log: Sequence["Message"], size: int, ax: "Axes | None" = None, name
     ax.set_xlim(-0.3, max(len(log), 1) + 0.1)
     ax.set_ylim(size - 0.5, -0.6)  # rank 0 on top
     ax.set_yticks(range(size), names)
-    ax.set_xticks([])
+    _name_verbs(ax, [message.verb for message in log])
     ax.set_xlabel("time: messages in the order of sending")
     without_frame(ax)
     return ax
@@ -80,6 +83,14 @@ def votes(signs: npt.ArrayLike, verdict: npt.ArrayLike, ax: "Axes | None" = None
     ax.set_aspect("equal")
     without_frame(ax)
     return ax
+
+
+def _name_verbs(ax: "Axes", verbs: Sequence[str]) -> None:
+    """Name each verb once for a row of its messages, and part it from the next by a line."""
+    groups = [(verb, list(row)) for verb, row in groupby(range(len(verbs)), key=verbs.__getitem__)]
+    ax.set_xticks([(row[0] + row[-1]) / 2 + 0.45 for _, row in groups], [verb for verb, _ in groups])
+    for _, row in groups[1:]:
+        ax.axvline(row[0] - 0.05, color="#BBBBBB", linewidth=1, linestyle=":", zorder=0)
 
 
 def _draw_message(ax: "Axes", time: int, message: "Message") -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .luggage import Item
-from .rank import Failure, files_of
+from .rank import START, Failure, files_of
 
 # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these
 _SETTINGS = {
@@ -29,6 +29,7 @@ _SETTINGS = {
 _OF_A_LAUNCHER = ("PMI_", "PMIX_", "OMPI_COMM_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_")
 _GRACE = 0.7  # seconds for ranks to write down where they are
 _PATIENCE = 5  # seconds for mpiexec to end its ranks
+_NAP = 0.03  # seconds between two looks
 
 
 @dataclass(frozen=True)
@@ -72,29 +73,38 @@ def run(mpiexec: str, source: str, ranks: int, seconds: float, luggage: Sequence
         mpiexec: the launcher.
         source: the program.
         ranks: how many, 1 or more.
-        seconds: after so many all ranks are stopped; an interrupt stops them too.
+        seconds: so many after the last rank has begun with the program, all are stopped; an interrupt stops them too.
         luggage: variables that the program finds.
         out: the variable to return from every rank; none by default.
     """
     with tempfile.TemporaryDirectory(prefix="mpisign-cell-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "cell").write_bytes(pickle.dumps((source, list(luggage), out)))
-        deadline = time.time() + seconds
-        command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpisign.notebook.rank", name, str(deadline)]
+        command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpisign.notebook.rank", name, str(seconds)]
         with (folder / "mpiexec.txt").open("w") as said:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
                 start_new_session=True, env=environment_of_ranks(),
             )  # fmt: skip
         try:
-            code = process.wait(seconds + _GRACE)
-            out_of_time = False
-        except subprocess.TimeoutExpired:
-            code, out_of_time = 1, True
+            code = _wait(process, folder, ranks, seconds)
         finally:  # an interrupt comes by here, too
             _end(process)
         outcomes = [_outcome(folder, rank, source) for rank in range(ranks)]
-        return Job(outcomes, seconds, out_of_time, code, (folder / "mpiexec.txt").read_text(errors="replace").strip())
+        return Job(
+            outcomes, seconds, code is None, code or 0, (folder / "mpiexec.txt").read_text(errors="replace").strip()
+        )
+
+
+def _wait(process: "subprocess.Popen[bytes]", folder: Path, ranks: int, seconds: float) -> int | None:
+    """Return mpiexec's exit code, or None when the time is up."""
+    begun = [files_of(folder, rank).stack for rank in range(ranks)]
+    limit = time.monotonic() + START
+    while process.poll() is None and time.monotonic() < limit:
+        if begun and all(file.exists() for file in begun):
+            begun, limit = [], time.monotonic() + seconds + _GRACE
+        time.sleep(_NAP)
+    return process.poll()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

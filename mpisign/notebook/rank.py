@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 from ..environment import launched, limit_threads
 from .luggage import execute, unpack
 
+START = 60
+"""Seconds for a rank to start and to import what is sent along: that is the machine's time, not the cell's."""
+
 _PATIENCE = 0.3  # seconds for ranks that fail alike to say so, before the first one ends all
-_ALARM = 10  # seconds after the deadline at which a rank ends by itself, should nobody else end it
+_ALARM = 10  # seconds after its time is up at which a rank ends by itself
 
 
 class Files(NamedTuple):
@@ -45,21 +48,17 @@ def files_of(folder: Path, rank: int) -> Files:
     return Files(*(folder / f"{kind}-{rank}" for kind in Files._fields))
 
 
-def main(folder: Path, deadline: float) -> None:
-    """Run the cell that lies in `folder`; at `deadline`, in seconds since 1970, write down where this rank stands."""
+def main(folder: Path, seconds: float) -> None:
+    """Run the cell that lies in `folder`; after so many seconds of it, write down where this rank stands."""
     launch = launched()
     limit_threads(launch)
     files = files_of(folder, launch.rank)
     _redirect(files.output)
-    left = max(deadline - time.time(), 0.01)
-    stack = files.stack.open("w")
-    faulthandler.dump_traceback_later(left, file=stack)  # needs no Python to run: a rank may be blocked inside MPI
-    if hasattr(signal, "alarm"):
-        signal.alarm(math.ceil(left) + _ALARM)
+    _set_alarm(START)
     program = ModuleType("__main__")
     sys.modules["__main__"] = program
     try:
-        value = _run(folder, program.__dict__)
+        value = _run(folder, files.stack, seconds, program.__dict__)
     except BaseException as error:
         try:
             files.failure.write_text(json.dumps(asdict(_failure(error))))
@@ -70,16 +69,25 @@ def main(folder: Path, deadline: float) -> None:
     files.value.write_bytes(value)
 
 
-def _run(folder: Path, namespace: dict[str, Any]) -> bytes:
+def _run(folder: Path, stack: Path, seconds: float, namespace: dict[str, Any]) -> bytes:
     """Run the cell and return the pickled variable that it was asked for."""
     source, luggage, out = pickle.loads((folder / "cell").read_bytes())  # noqa: S301  (from our own notebook)
     unpack(luggage, namespace)
+    # from here on the cell's time runs; this needs no Python to run, for a rank may be blocked inside MPI
+    faulthandler.dump_traceback_later(seconds, file=stack.open("w"))
+    _set_alarm(seconds)
     try:
         execute(source, "cell", namespace)
     except SystemExit as end:
         if end.code:
             raise
     return pickle.dumps(namespace[out] if out else None)
+
+
+def _set_alarm(seconds: float) -> None:
+    """End this rank some time after it should have ended, if nobody else does it: a notebook's process may be killed."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(math.ceil(seconds) + _ALARM)
 
 
 def _redirect(output: Path) -> None:

@@ -6,6 +6,7 @@ from .landscapes import landscape
 from .liars import agreement
 from .noise import histogram, rho_norms, snr, success, vote_failure
 from .partitions import classes
+from .pictures import pictures
 from .runs import messages, votes
 from .sliders import slider
 from .waiting import waits
@@ -19,6 +20,7 @@ __all__ = [
     "histogram",
     "landscape",
     "messages",
+    "pictures",
     "rho_norms",
     "slider",
     "snr",

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GREY = "#777777"
+_PLATE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides the line at one half
 _HONEST: dict[str, Any] = {"color": COLORS[5]}
 _LIES: dict[str, Any] = {"color": COLORS[1], "hatch": "//", "edgecolor": "white"}
 
@@ -39,10 +40,8 @@ def agreement(
     for worker, share in enumerate(shares):
         height = 100 * (share or 0)
         ax.bar(worker, height, width=0.75, **(_LIES if worker in liars else _HONEST))
-        text = "none" if share is None else f"{height:.0f}"
-        ax.text(
-            worker, height + 1.5, text + ("\nout" if worker in excluded else ""), ha="center", va="bottom", fontsize=10
-        )
+        text = ("none" if share is None else f"{height:.0f}") + ("\nout" if worker in excluded else "")
+        ax.text(worker, height + 1.5, text, ha="center", va="bottom", fontsize=10, bbox=_PLATE, zorder=3)
     ax.axhline(50, color=_GREY, linestyle="--", linewidth=1.2)
     ax.bar(0, 0, label="honest", **_HONEST)
     ax.bar(0, 0, label="lies", **_LIES)

@@ -7,6 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import numpy as np
+import torch
 from matplotlib import pyplot
 
 from mpisign import plotting
@@ -19,7 +20,7 @@ def figures_are_closed():
 
 
 def test_pictures_are_drawn_side_by_side_on_one_scale_under_their_titles():
-    dark, light = np.full((8, 8), 16), np.zeros((8, 8))
+    dark, light = np.full((8, 8), 16), torch.zeros(8, 8)
     axes = plotting.pictures([dark, light], ["dark", "light"])
     assert [ax.get_title() for ax in axes] == ["dark", "light"]
     assert [ax.images[0].get_clim() for ax in axes] == [(0, 16)] * 2

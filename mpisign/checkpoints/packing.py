@@ -49,7 +49,7 @@ def unpack(tensors: dict[str, Tensor], text: str) -> State:
         if type(content) is not dict or set(content) != {"mpisign", "state"} or content["mpisign"] != 1:
             raise ValueError("wanted an object of mpisign, which is 1, and state")
         state = unpacking.value(content["state"])
-    except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, struct.error) as error:
+    except (ValueError, TypeError, LookupError, RuntimeError, OverflowError, struct.error) as error:
         # a text that isn't ours can raise almost anything; RecursionError is a RuntimeError
         raise CheckpointError(
             f"the state is none that mpisign packed ({type(error).__name__}: {str(error)[:300]})"

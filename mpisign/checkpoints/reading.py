@@ -78,12 +78,12 @@ def _header(path: Path, file: FileIO) -> Header:
     """Read and check length and header; every length is compared with the file's before anything so long is made."""
     nbytes = os.fstat(file.fileno()).st_size
     if nbytes < 8 + DATA_AT + len(ZEROS):
-        refuse(path, f"has {nbytes} bytes: it was cut off, or is no checkpoint")
+        refuse(path, f"has {nbytes} bytes: it was cut off, or is from another program")
     start = bytearray(8)
     _fill(path, file, memoryview(start))
     (length,) = struct.unpack("<Q", start)
     if not DATA_AT + len(ZEROS) <= length <= min(nbytes - 8, LARGEST_HEADER):
-        refuse(path, f"says that its header has {length} bytes, of {nbytes} in all: it is damaged, or no checkpoint")
+        refuse(path, f"says that its header has {length} bytes, of {nbytes} in all: it is damaged, or from another program")
     head = bytearray(length)
     _fill(path, file, memoryview(head))
     if not head.startswith(PREFIX):

@@ -80,7 +80,8 @@ def _write(file: BinaryIO, head: bytes, tensors: list[Tensor]) -> None:
     length, digest = struct.pack("<Q", len(head)), checksum()
     file.write(length + head)
     for tensor in tensors:
-        flat = tensor.reshape(-1).view(torch.uint8).numpy().data
+        # not reshape: tensors of one element or none may have any strides, and then can't be viewed as bytes
+        flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
         for start in range(0, len(flat), CHUNK):
             digest.update(flat[start : start + CHUNK])
             file.write(flat[start : start + CHUNK])

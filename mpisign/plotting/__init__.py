@@ -1,9 +1,10 @@
-"""Pictures that explain: messages, votes, words, curves, noise, who has which data, who lies. Needs matplotlib."""
+"""Pictures that explain: messages, votes, words, curves, noise, data, liars, trees, landscapes. Needs matplotlib."""
 
 from .axes import COLORS
 from .curves import curves
 from .landscapes import landscape
 from .liars import agreement
+from .networks import network
 from .noise import histogram, rho_norms, snr, success, vote_failure
 from .partitions import classes
 from .pictures import pictures
@@ -20,6 +21,7 @@ __all__ = [
     "histogram",
     "landscape",
     "messages",
+    "network",
     "pictures",
     "rho_norms",
     "slider",

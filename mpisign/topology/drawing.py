@@ -67,7 +67,7 @@ def _panels(topology: Topology) -> list[tuple[str, Places, Edges, bool]]:
     """Return for each panel its name, where the nodes stand, the edges, and whether they have a direction."""
     if isinstance(topology, tuple):
         return [
-            (f"tree {i} of {len(topology)}", _layout(tree), tree.edges, False) for i, tree in enumerate(topology, 1)
+            (f"tree {i} of {len(topology)}", layout(tree), tree.edges, False) for i, tree in enumerate(topology, 1)
         ]
     if isinstance(topology, Digraph):
         return [("", _circle(topology.size), topology.edges, True)]
@@ -78,7 +78,7 @@ def _panels(topology: Topology) -> list[tuple[str, Places, Edges, bool]]:
             (f"offset {offset}", _circle(topology.size), [(i, topology.dest(i, r)) for i in nodes if offset], True)
             for offset, r in sorted(rounds.items())
         ]
-    return [("", _layout(topology), topology.edges, False)]
+    return [("", layout(topology), topology.edges, False)]
 
 
 def _circle(n: int) -> Places:
@@ -86,7 +86,7 @@ def _circle(n: int) -> Places:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def _layout(graph: Graph) -> Places:
+def layout(graph: Graph) -> Places:
     """Return places whose distances are near the numbers of hops: float64[n, 2].
 
     Stress majorization (Gansner, Koren and North 2004), from a circle and from the principal coordinates; of the two the

@@ -57,7 +57,7 @@ from mpisign.topology import drawing  # noqa: E402
 
 @pytest.mark.parametrize("graph", [chain(9), ring(8), grid(12), complete(5), binary_tree(15), chain(1), chain(2)])
 def test_nodes_stand_apart_and_neighbours_nearer_than_others(graph):
-    places = drawing._layout(graph)
+    places = drawing.layout(graph)
     apart = np.linalg.norm(places[:, None] - places[None], axis=2)
     assert np.isfinite(places).all()
     others = ~np.eye(graph.size, dtype=bool)
@@ -68,7 +68,7 @@ def test_nodes_stand_apart_and_neighbours_nearer_than_others(graph):
 
 
 def test_a_chain_is_a_straight_line_from_left_to_right():
-    places = drawing._layout(chain(7))
+    places = drawing.layout(chain(7))
     assert np.allclose(places, [(node, 0) for node in range(7)], atol=0.05)  # 300 steps of a slow iteration
 
 
@@ -103,4 +103,4 @@ def test_a_picture_has_all_nodes_and_edges(spec, panels, lines):
 @settings(max_examples=15)
 def test_every_tree_has_a_layout(tree):
     assert isinstance(tree, Tree)
-    assert np.isfinite(drawing._layout(tree)).all()
+    assert np.isfinite(drawing.layout(tree)).all()

@@ -111,7 +111,7 @@ def test_a_file_that_others_wrote_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model\.safetensors: starts otherwise .* from another program"):
         read_header(path)
     path.write_bytes(b"PK\3\4" * 1000)  # as torch.save writes
-    with pytest.raises(CheckpointError, match="of 4000 in all.* from another program"):
+    with pytest.raises(CheckpointError, match=r"of 4000 in all.* from another program"):
         read_header(path)
 
 

@@ -33,7 +33,9 @@ LAYERS = [  # a file may import from its own layer and those before it
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},
     {"algorithms", "tracking"},
     {"assembly", "testing"},
-    {"evaluation"},
+    {"evaluation", "lies", "batches", "resuming", "survival"},
+    {"figures"},
+    {"session"},
     {"training"},
     {"train", "doctor", "notebook"},
 ]
@@ -76,8 +78,16 @@ def test_only_comm_and_the_doctor_import_mpi4py() -> None:
 
 
 def test_only_the_kernels_import_numba() -> None:
-    assert importers("numba") - {"doctor.py"} == {"kernels/cpu.py", "kernels/quantise.py"}
-    assert importers("llvmlite") == {"kernels/cpu.py"}
+    on_gpu = {f"kernels/cuda/{name}.py" for name in ("counting", "launching", "memory", "norms", "signs")}
+    assert importers("numba") - {"doctor.py"} == {"kernels/cpu.py", "kernels/quantise.py"} | on_gpu
+    assert importers("llvmlite") == {"kernels/cpu.py", "kernels/cuda/memory.py"}
+
+
+def test_only_a_tensor_on_a_gpu_makes_the_kernels_import_numba_cuda() -> None:
+    program = "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
+    program += "sys.exit(', '.join(m for m in sys.modules if m.startswith(('numba.cuda', 'mpisign.kernels.cuda'))) or None)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("part", ["kernels", "topology", "codecs", "aggregators", "checkpoints"])

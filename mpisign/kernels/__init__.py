@@ -5,10 +5,13 @@ in memory order, 1 means negative (`v < 0`; −0.0 is a zero). It equals `numpy.
 bits are 0. A message is the header (bit p: parameter p is voted on), then the words of all parameters (`Layout`).
 
 Ballots, verdicts and tallies are `torch.uint64`; gradients, momentum and parameters `torch.float32`, contiguous.
+
+Tensors on a GPU go to `kernels/cuda/`, which only then is imported: the same bits, queued on torch's current stream. What is
+returned as a number then is a tensor on the device, and who reads its value waits for it.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,9 @@ from torch import Tensor
 from . import cpu
 from .layout import Layout
 from .tally import Tally, Tie, Verdict, addresses_of
+
+if TYPE_CHECKING:
+    from .cuda.tally import AnyVerdict
 
 __all__ = [
     "NOTHING_KEPT",
@@ -78,6 +84,11 @@ def sign_ballot(
             momentum of the coordinates that are not finite stays as it was.
         kept: float32[2, P]: the signs are those of βv + γg, but v becomes kept[0]·v + kept[1]·g. By default the same.
     """
+    if ballot.is_cuda:
+        from . import cuda
+
+        flag = cuda.sign_ballot(layout, gradients, momentum, betas, gammas, zero, key, ballot, kept)
+        return cast(bool, flag)
     message = ballot.numpy()
     present = np.array([gradient is not None for gradient in gradients], np.bool_)
     finite = np.empty(len(gradients), np.bool_)
@@ -99,31 +110,45 @@ def sign_ballot(
     return bool(finite.all())
 
 
-def descend(parameters: Sequence[Tensor | None], verdict: Verdict, steps: Floats, decays: Floats) -> None:
+def descend(parameters: Sequence[Tensor | None], verdict: "AnyVerdict", steps: Floats, decays: Floats) -> None:
     """x ← decay·x − step·verdict in one pass, in place; what is None or was voted on by nobody stays as it is.
 
     Args:
         parameters: P tensors float32[numel].
-        verdict: the signs, of the same layout.
+        verdict: the signs, of the same layout; for parameters on a GPU it may lie there or in the CPU's memory.
         steps: float32[P], η of each parameter.
         decays: float32[P], 1 − ηλ of each parameter.
     """
-    layout = verdict.layout
+    if _on_gpu(parameters):
+        from . import cuda
+
+        cuda.descend(parameters, verdict, steps, decays)
+        return
+    verdict, layout = _on_host(verdict), verdict.layout
     addresses = np.where(verdict.decided, addresses_of(parameters), 0)
     cpu.descend(addresses, layout.numels, layout.starts, verdict.words, verdict.ties, steps, decays)
 
 
-def unpack(verdict: Verdict, p: int) -> Tensor:
-    """Return the verdict on parameter p as float32[numel]: +1, −1, or 0 where tied."""
+def unpack(verdict: "AnyVerdict", p: int, device: torch.device | None = None) -> Tensor:
+    """Return the verdict on parameter p as float32[numel]: +1, −1, or 0 where tied; on `device`, by default the verdict's."""
+    if (device or verdict.message.device).type == "cuda":
+        from . import cuda
+
+        return cuda.unpack(verdict, p, device)
+    verdict = _on_host(verdict)
     out = torch.empty(int(verdict.layout.numels[p]))
     start = verdict.layout.starts[p]
     cpu.unpack(verdict.words[start:], verdict.ties[start:], out.numpy())
     return out
 
 
-def disagreement(ballot: Tensor, verdict: Verdict) -> tuple[int, int]:
+def disagreement(ballot: Tensor, verdict: "AnyVerdict") -> tuple[int, int]:
     """Return in how many coordinates a ballot differs from the verdict, and of how many that it voted on."""
-    layout = verdict.layout
+    if ballot.is_cuda:
+        from . import cuda
+
+        return cast(tuple[int, int], cuda.disagreement(ballot, verdict))
+    verdict, layout = _on_host(verdict), verdict.layout
     message = ballot.numpy()
     present = layout.read_presence(message[: layout.header])
     differ = cpu.disagreement(layout.numels, layout.starts, present, message[layout.header :], verdict.words)
@@ -135,6 +160,10 @@ def l1_norms(layout: Layout, vectors: Sequence[Tensor | None]) -> npt.NDArray[np
 
     Coordinates are added in float64, in memory order, in eight lanes (j, j + 8, j + 16, …), then the lanes from 0 on.
     """
+    if _on_gpu(vectors):
+        from . import cuda
+
+        return cast(npt.NDArray[np.float64], cuda.l1_norms(layout, vectors))
     sums = np.empty(len(layout.numels))
     cpu.power_sums(addresses_of(vectors), layout.numels, False, sums)
     return sums
@@ -146,6 +175,10 @@ def l2_norm(layout: Layout, vectors: Sequence[Tensor | None]) -> float:
     Squares are added as in `l1_norms`, the parameters' sums in order; the root is taken in float64. It is inf where it is
     too large for float32, and inf or NaN where a coordinate is; never smaller than a coordinate's magnitude.
     """
+    if _on_gpu(vectors):
+        from . import cuda
+
+        return cast(float, cuda.l2_norm(layout, vectors))
     sums, total = np.empty(len(layout.numels)), 0.0
     cpu.power_sums(addresses_of(vectors), layout.numels, True, sums)
     for part in sums.tolist():
@@ -171,6 +204,10 @@ def stochastic_sign_ballot(
         key: names the stream of coins.
         ballot: uint64[layout.message], written.
     """
+    if ballot.is_cuda:
+        from . import cuda
+
+        return cast(bool, cuda.stochastic_sign_ballot(layout, vectors, norm, key, ballot))
     message, size = ballot.numpy(), np.float32(norm)
     votes = bool(np.isfinite(size) and size > 0)
     present = np.array([vector is not None and votes for vector in vectors], np.bool_)
@@ -181,15 +218,22 @@ def stochastic_sign_ballot(
     return bool(present.any())
 
 
-def sign_sums(layout: Layout, planes: npt.NDArray[np.uint64], voters: npt.NDArray[np.int64], sums: Tensor) -> None:
+def sign_sums(
+    layout: Layout, planes: npt.NDArray[np.uint64] | Tensor, voters: npt.NDArray[np.int64] | Tensor, sums: Tensor
+) -> None:
     """Write the sums of signs, voters − 2·count, exact in float32 up to 2²⁴ workers.
 
     Args:
         layout: P parameters.
         planes: uint64[K, layout.words], bit k of each coordinate's count of negative signs, as in `Tally`.
-        voters: int64[P].
+        voters: int64[P]. On a GPU planes and voters are tensors, as `cuda.Tally` has them.
         sums: float32[64 * layout.words], written; parameter p's begin at 64·starts[p], what stands in padding is nothing.
     """
+    if sums.is_cuda:
+        from . import cuda
+
+        cuda.sign_sums(layout, cast(Tensor, planes), cast(Tensor, voters), sums)
+        return
     cpu.sign_sums(planes, layout.numels, layout.starts, voters, sums.numpy())
 
 
@@ -203,6 +247,11 @@ def residuals(layout: Layout, moved: Tensor, scales: Floats, ballot: Tensor, err
         ballot: uint64[layout.message].
         errors: float32[64 * layout.words], changed in place.
     """
+    if moved.is_cuda:
+        from . import cuda
+
+        cuda.residuals(layout, moved, scales, ballot, errors)
+        return
     message = ballot.numpy()
     present = layout.read_presence(message[: layout.header])
     words = message[layout.header :]
@@ -220,6 +269,10 @@ def scaled_sign_means(layout: Layout, ballots: Tensor, scales: Floats, means: Te
         scales: float32[n, P].
         means: float32[layout.coordinates], written, without padding; 0 where nobody votes.
     """
+    if means.is_cuda:
+        from . import cuda
+
+        return cast(npt.NDArray[np.bool_], cuda.scaled_sign_means(layout, ballots, scales, means))
     messages = ballots.numpy()
     headers = (np.ascontiguousarray(row[: layout.header]) for row in messages)
     present = np.array([layout.read_presence(header) for header in headers], np.bool_)
@@ -228,8 +281,13 @@ def scaled_sign_means(layout: Layout, ballots: Tensor, scales: Floats, means: Te
     return present
 
 
-def warm_up() -> None:
+def warm_up(device: torch.device | str = "cpu") -> None:
     """Compile all kernels, or load them from Numba's cache, so that no step has to wait for it."""
+    if torch.device(device).type == "cuda":
+        from . import cuda
+
+        cuda.warm_up(device)
+        return
     layout = Layout([65])
     verdict = Verdict(layout, "abstain")
     vector, momentum, ballot = (
@@ -250,3 +308,15 @@ def warm_up() -> None:
     sign_sums(layout, tally.counters().numpy(), tally.voters, momentum)
     residuals(layout, momentum, one, ballot, momentum)
     scaled_sign_means(layout, ballot.view(1, -1), one.reshape(1, 1), vector)
+
+
+def _on_gpu(tensors: Sequence[Tensor | None]) -> bool:
+    return next((tensor.is_cuda for tensor in tensors if tensor is not None), False)
+
+
+def _on_host(verdict: "AnyVerdict") -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(
+            f"the tensors are on the CPU, the verdict is on {verdict.message.device}: copy its message first"
+        )
+    return verdict

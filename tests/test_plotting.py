@@ -114,6 +114,10 @@ def test_a_vote_shows_the_sign_of_each_worker_and_coordinate_and_the_verdict_bel
     assert labels(ax.get_yticklabels()) == ["worker 0", "worker 1", "verdict"]
 
 
+def test_the_last_row_bears_the_name_it_is_given():
+    assert labels(plotting.votes([[1]], [1], below="truth").get_yticklabels()) == ["worker 0", "truth"]
+
+
 def test_a_vote_can_be_drawn_from_tensors():
     signs = torch.tensor([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
     assert picture(plotting.votes(signs, signs.sum(0).sign(), names=["a", "b", "c"]))

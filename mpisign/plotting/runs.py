@@ -50,7 +50,13 @@ def messages(log: Sequence["Message"], size: int, ax: "Axes | None" = None, name
     return ax
 
 
-def votes(signs: npt.ArrayLike, verdict: npt.ArrayLike, ax: "Axes | None" = None, names: Sequence[str] = ()) -> "Axes":
+def votes(
+    signs: npt.ArrayLike,
+    verdict: npt.ArrayLike,
+    ax: "Axes | None" = None,
+    names: Sequence[str] = (),
+    below: str = "verdict",
+) -> "Axes":
     """Draw a vote: a row of signs for each worker, and below them the verdict.
 
     Args:
@@ -58,6 +64,7 @@ def votes(signs: npt.ArrayLike, verdict: npt.ArrayLike, ax: "Axes | None" = None
         verdict: [coordinates] of +1, −1 and 0 (tied).
         ax: where to draw; a new figure by default.
         names: what to call the workers; by default "worker 0", "worker 1", …
+        below: what to call the last row.
 
     Errors: ValueError where the shapes don't fit, or names are too few.
     """
@@ -77,7 +84,7 @@ def votes(signs: npt.ArrayLike, verdict: npt.ArrayLike, ax: "Axes | None" = None
             _draw_sign(ax, coordinate, height, int(sign))
     ax.set_xlim(-0.55, coordinates - 0.45)
     ax.set_ylim(workers + 0.95, -0.55)  # worker 0 on top
-    ax.set_yticks(heights, [*names, "verdict"])
+    ax.set_yticks(heights, [*names, below])
     ax.set_xticks(range(coordinates))
     ax.set_xlabel("coordinate")
     ax.set_aspect("equal")

@@ -299,7 +299,7 @@ def main() -> None:
         if not outcome.named:
             print(f"NOT NAMED: {outcome.kind}: {outcome.said}")
     print(f"{named.total()} of {made.total()} named")
-    sys.exit(named.total() != made.total())
+    sys.exit(int(named.total() != made.total()))
 
 
 if __name__ == "__main__":

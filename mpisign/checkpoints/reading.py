@@ -83,7 +83,9 @@ def _header(path: Path, file: FileIO) -> Header:
     _fill(path, file, memoryview(start))
     (length,) = struct.unpack("<Q", start)
     if not DATA_AT + len(ZEROS) <= length <= min(nbytes - 8, LARGEST_HEADER):
-        refuse(path, f"says that its header has {length} bytes, of {nbytes} in all: it is damaged, or from another program")
+        refuse(
+            path, f"says that its header has {length} bytes, of {nbytes} in all: it is damaged, or from another program"
+        )
     head = bytearray(length)
     _fill(path, file, memoryview(head))
     if not head.startswith(PREFIX):

@@ -1,7 +1,6 @@
 """Random corruptions are named, all of them; and the count can fail."""
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -48,9 +47,26 @@ def test_without_a_check_its_corruptions_are_counted_as_silent(
     assert all("SILENT" in outcome.said for outcome in outcomes)
 
 
-def test_the_script_prints_the_counts_and_fails_on_a_wrong_flag() -> None:
-    command = [sys.executable, str(BENCHMARKS / "corrupt_checkpoints.py"), "--count", "13", "--seed", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "13 of 13 named"
-    assert len(done.stdout.splitlines()) == 14
+@pytest.mark.parametrize("check, code", [("", 0), ("_check_label", 1)])
+def test_the_script_prints_the_counts_and_fails_where_something_was_not_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], check: str, code: int
+) -> None:
+    if check:
+        monkeypatch.setattr(found, check, _nothing)
+    monkeypatch.setattr(sys, "argv", ["corrupt_checkpoints.py", "--count", "13", "--seed", "2"])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    assert ended.value.code == code
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if " of    1" in line]) == 13
+    assert (lines[-1] == "13 of 13 named") == (code == 0)
+    assert any(line.startswith("NOT NAMED: swapped between ranks") for line in lines) == (code == 1)
+
+
+def test_a_wrong_flag_is_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["corrupt_checkpoints.py", "--count", "0"])
+    with pytest.raises(SystemExit, match="2"):
+        script.main()
+    assert "--count must be at least 1" in capsys.readouterr().err

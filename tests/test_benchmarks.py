@@ -303,6 +303,21 @@ def test_a_step_that_overlaps_is_compared_with_one_that_waits(tmp_path: Path) ->
     assert len(record["checks"]) == 5
 
 
+@pytest.mark.slow
+def test_the_kernels_of_a_gpu_are_compared_with_the_cpus_and_with_copies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    record = run("gpu", tmp_path, "--numel", "300", "--long", "200", "--calls", "1")
+    assert record["figures"]["card"] == "simulated"
+    equal = record["figures"]["bits equal to the CPU's"]
+    assert len(equal) == 11
+    assert all(equal.values())
+    assert len(record["comparisons"]) == 11
+    assert len(record["checks"]) == 1 + 1 + 10  # bits; the step; all speeds but the norm's
+    assert record["checks"][0]["met"]
+
+
 def test_a_mistake_in_the_flags_is_named(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--repeats", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

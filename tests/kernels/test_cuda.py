@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -85,6 +87,57 @@ def test_a_tensor_of_the_cpu_with_a_verdict_on_a_gpu_is_refused() -> None:
         kernels.descend([torch.ones(3)], verdict, np.ones(1, np.float32), np.ones(1, np.float32))
 
 
+def test_without_numba_cuda_the_error_says_what_to_install() -> None:
+    program = (
+        "import importlib.util as u; find = u.find_spec;"
+        "u.find_spec = lambda name, *rest: None if name == 'numba_cuda' else find(name, *rest);"
+        "import mpisign.kernels.cuda"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: the tensors are on a GPU, whose kernels need the package numba-cuda" in done.stderr
+
+
+class Recorder:
+    """Stands in for a compiled kernel: notes how it was configured, and called."""
+
+    def __init__(self) -> None:
+        self.configured: list[Any] = []
+        self.called: list[Any] = []
+
+    def __getitem__(self, configuration: Any) -> Any:
+        self.configured.append(configuration)
+        return lambda *arguments: self.called.append(arguments)
+
+
+def test_work_is_queued_on_torchs_current_stream_of_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba_cuda", reason="no numba-cuda: pip install 'numba-cuda[cu12]'")
+    from mpisign.kernels.cuda import launching
+
+    entered: list[int] = []
+
+    @contextmanager
+    def entering(index: int) -> Iterator[None]:
+        entered.append(index)
+        yield
+
+    streams = {"cuda:0": 5, "cuda:1": 0}
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda at: SimpleNamespace(cuda_stream=streams[str(at)]))
+    monkeypatch.setattr(
+        launching.cuda, "gpus", type("Devices", (), {"__getitem__": lambda _, index: entering(index)})()
+    )
+    monkeypatch.setattr(launching.cuda, "external_stream", lambda number: f"stream {number}")
+    kernel = Recorder()
+    launching.launch(kernel, 3, torch.device("cuda", 0), np.int64(5), True)
+    launching.launch(kernel, 3, torch.device("cuda", 0), 7, 8)
+    launching.launch(kernel, 4, torch.device("cuda", 1), 9)
+    launching.launch(kernel, 0, torch.device("cuda", 1), 9)
+    assert entered == [0, 0, 1]
+    assert kernel.configured == [(3, 256, "stream 5"), (4, 256, 0)]  # once for the same launch
+    assert kernel.called == [(5, 1), (7, 8), (9,)]
+    assert {type(argument) for arguments in kernel.called for argument in arguments} == {int}
+
+
 @pytest.fixture(scope="module")
 def compiled() -> dict[tuple[str, tuple[int, int]], str]:
     """PTX of every kernel for every architecture; without a device, so numba.cuda must not ask for one."""
@@ -96,6 +149,18 @@ def compiled() -> dict[tuple[str, tuple[int, int]], str]:
         return compiling_cuda.all_kernels(ARCHITECTURES)
     except compiling_cuda.NoCompiler as error:
         pytest.skip(f"numba-cuda is here, but {error}: pip install 'numba-cuda[cu12]' to compile the kernels")
+
+
+@pytest.mark.slow
+def test_what_runs_is_what_was_looked_at(compiled: dict[tuple[str, tuple[int, int]], str]) -> None:
+    from mpisign.kernels.cuda import KERNELS
+
+    assert {kernel.py_func.__name__ for kernel in KERNELS} == {name for name, _ in compiled}
+    for kernel in KERNELS:
+        assert not kernel.targetoptions["fastmath"]
+        assert not kernel.targetoptions[
+            "lto"
+        ]  # numba-cuda 0.30 forgets lto=False where jit is called without a function
 
 
 WIDE_LOADS = {"momentum_signs", "stochastic_signs", "descend", "residuals", "power_sums"}

@@ -14,6 +14,7 @@ from .memory import (
     coin,
     device,
     divide64,
+    kernel,
     load_float,
     load_long,
     load_word,
@@ -46,7 +47,7 @@ def _anything(message, parameters):  # type: ignore
     return False
 
 
-@cuda.jit
+@kernel
 def add_ballots(  # type: ignore
     tiles, table, parameters, ballots, size, header, planes, stride, used, needed, voters, count
 ):
@@ -91,7 +92,7 @@ def add_ballots(  # type: ignore
         a, b, c, d, e = b, c, d, e, zero
 
 
-@cuda.jit
+@kernel
 def add_counters(planes, stride, used, addend, added, needed):  # type: ignore
     """Add `added` bit-sliced planes to `used` ones, `needed` after; both have `stride` words each."""
     index, carry, zero = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x, np.uint64(0), np.uint64(0)
@@ -105,7 +106,7 @@ def add_counters(planes, stride, used, addend, added, needed):  # type: ignore
             carry = keep | (both & carry)
 
 
-@cuda.jit
+@kernel
 def majority(  # type: ignore
     tiles, table, parameters, planes, stride, needed, voters, count, rule, key, offset, message, words, ties
 ):
@@ -145,7 +146,7 @@ def majority(  # type: ignore
         store_word(ties + 8 * index, equal)
 
 
-@cuda.jit
+@kernel
 def disagreement(tiles, table, parameters, ballot, header, words, out):  # type: ignore
     """Add to out[0] the coordinates in which a ballot and a verdict differ, to out[1] those that the ballot votes on."""
     sums = cuda.shared.array(THREADS, np.int32)
@@ -168,7 +169,7 @@ def disagreement(tiles, table, parameters, ballot, header, words, out):  # type:
             add_long(out + 8, numel)
 
 
-@cuda.jit
+@kernel
 def scaled_sign_means(tiles, table, parameters, ballots, size, length, scales, firsts, present, means):  # type: ignore
     """The voters' mean of scale·sign: added in float64 from rank 0 on, divided, and rounded to float32 once.
 

@@ -1,6 +1,6 @@
 """How loops are started: tables on the device, and torch's current stream. Nothing here waits for the device."""
 
-import importlib.util
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,25 +13,26 @@ from torch import Tensor
 
 from ..layout import Layout
 from ..tally import addresses_of
-from .memory import SIMULATED, THREADS, Kernel
+from .memory import SIMULATED, THREADS
 from .signs import TILE
 
-if not SIMULATED and importlib.util.find_spec("numba_cuda") is None:
-    raise ModuleNotFoundError(
-        "the tensors are on a GPU, whose kernels need the package numba-cuda: pip install 'mpisign[cuda]', with the wheels "
-        "of your driver's CUDA, numba-cuda[cu12] or numba-cuda[cu13]; or keep the tensors on the CPU"
-    )
 
-
-def launch(kernel: Kernel, blocks: int, device: torch.device, *arguments: int) -> None:
+def launch(kernel: Any, blocks: int, device: torch.device, *arguments: int) -> None:
     """Start a kernel of `blocks` blocks of THREADS threads on torch's current stream; none starts nothing."""
     if blocks == 0:
         return
     if SIMULATED:
-        kernel[blocks, THREADS](*arguments)
+        kernel[blocks, THREADS](*map(int, arguments))
         return
     with cuda.gpus[device.index]:
-        kernel[blocks, THREADS, cuda.external_stream(_stream(device))](*arguments)
+        _configured(kernel, blocks, _stream(device), device)(*map(int, arguments))
+
+
+@lru_cache(maxsize=1024)
+def _configured(kernel: Any, blocks: int, stream: int, device: torch.device) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few blocks: a small model fills no GPU, and that is no fault
+        return kernel[blocks, THREADS, cuda.external_stream(stream) if stream else 0]
 
 
 def upload(device: torch.device, *parts: npt.NDArray[Any]) -> Tensor:

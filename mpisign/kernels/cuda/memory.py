@@ -6,6 +6,7 @@ simulator (NUMBA_ENABLE_CUDASIM=1) they are plain Python on the memory of the CP
 """
 
 import ctypes
+import importlib.util
 import math
 import threading
 from collections.abc import Callable
@@ -18,9 +19,14 @@ SIMULATED = bool(config.ENABLE_CUDASIM)
 THREADS = 8 if SIMULATED else 256
 """Threads of a block, a multiple of 8; the simulator runs each as a thread of Python."""
 
-Kernel = Any
+if not SIMULATED and importlib.util.find_spec("numba_cuda") is None:
+    raise ModuleNotFoundError(
+        "the tensors are on a GPU, whose kernels need the package numba-cuda: pip install 'mpisign[cuda]' and, for the compiler, "
+        "numba-cuda[cu12] or numba-cuda[cu13], as the driver's CUDA; or keep the tensors on the CPU"
+    )
 
 if SIMULATED:
+    kernel = cuda.jit
 
     def device(function: Callable[..., Any]) -> Callable[..., Any]:
         """Leave a function that kernels call as it is."""
@@ -100,6 +106,10 @@ else:
     from numba.cuda.extending import intrinsic
 
     device = cuda.jit(device=True)
+
+    def kernel(function: Callable[..., Any]) -> Any:
+        """Compile a kernel; what runs is the code that tests look at, not what an optimising linker makes of it."""
+        return cuda.jit(function, lto=False)
 
     _F32, _F64, _I8, _I16, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
     _F32X4 = ir.VectorType(_F32, 4)

@@ -11,6 +11,7 @@ from .memory import (
     THREADS,
     add64,
     device,
+    kernel,
     load_double,
     load_long,
     multiply64,
@@ -39,7 +40,7 @@ def _power(value, squared):  # type: ignore
     return multiply64(wide, wide) if squared else abs(wide)
 
 
-@cuda.jit
+@kernel
 def power_sums(table, parameters, squared, sums):  # type: ignore
     """Σ|v| or Σv² of each parameter in float64, as on the CPU: block p writes sums[p], 0 where there is no vector."""
     chunk = cuda.shared.array(_CHUNK, np.float64)
@@ -70,7 +71,7 @@ def power_sums(table, parameters, squared, sums):  # type: ignore
         store_double(sums + 8 * p, total)
 
 
-@cuda.jit
+@kernel
 def norm(sums, parameters, out):  # type: ignore
     """√ of the sums added in order, rounded to float32: one block."""
     chunk = cuda.shared.array(THREADS, np.float64)

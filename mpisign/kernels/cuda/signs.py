@@ -19,6 +19,7 @@ from .memory import (
     device,
     divide,
     is_finite,
+    kernel,
     load_float,
     load_long,
     load_word,
@@ -70,7 +71,7 @@ def _abstain(p, header, flag):  # type: ignore
     store_byte(flag, np.uint8(0))
 
 
-@cuda.jit
+@kernel
 def momentum_signs(  # type: ignore
     tiles, table, parameters, momentum, interpolates, rule, key, offset, header, finite, words
 ):
@@ -127,7 +128,7 @@ def _falls(draw, value, norm):  # type: ignore
     return np.int64(draw) < (1 << 23) - nearest(multiply(_HALF, divide(value, norm)))
 
 
-@cuda.jit
+@kernel
 def stochastic_signs(tiles, table, parameters, norm, key, offset, header, votes, words):  # type: ignore
     """The ballot of stochastic signs of the vector whose norm stands at `norm`; coins are numbered by coordinate.
 
@@ -168,7 +169,7 @@ def _moved(value, negative, tied, number, step, decay):  # type: ignore
     return add(multiply(decay, value), np.float32(0) if bit(tied, number) else move)
 
 
-@cuda.jit
+@kernel
 def descend(tiles, table, parameters, header, words, ties):  # type: ignore
     """x ← decay·x − step·sign of what the header says is decided; factors step and decay; `ties` may be 0."""
     thread, tile = cuda.threadIdx.x, cuda.blockIdx.x
@@ -193,7 +194,7 @@ def descend(tiles, table, parameters, header, words, ties):  # type: ignore
             write(x + 4 * e, size, wide, a, b, c, d)
 
 
-@cuda.jit
+@kernel
 def unpack(words, ties, numel, out):  # type: ignore
     """The signs of one parameter: +1 for a bit 0, −1 for a bit 1, 0 for a tie; `ties` may be 0."""
     e = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -209,7 +210,7 @@ def _left(value, word, number, scale):  # type: ignore
     return add(value, scale if bit(word, number) else -scale)
 
 
-@cuda.jit
+@kernel
 def residuals(tiles, table, parameters, moved, header, words, errors):  # type: ignore
     """e ← p − scale·sign of the parameters that the header names; `moved` holds p; one factor, the scale."""
     thread, tile = cuda.threadIdx.x, cuda.blockIdx.x
@@ -238,7 +239,7 @@ def _summed(voters, planes, stride, size, index, number):  # type: ignore
     return np.float32(voters - 2 * count)
 
 
-@cuda.jit
+@kernel
 def sign_sums(tiles, table, parameters, planes, stride, size, voters, sums):  # type: ignore
     """voters − 2·count as float32 for the counts in `size` bit-sliced planes of `stride` words; whole words, padding too."""
     thread, tile = cuda.threadIdx.x, cuda.blockIdx.x

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from . import registry, seeding
 from .algorithms.base import DistributedOptimizer
+from .algorithms.networks import network_without
 from .attacks import Attack, Honest, byzantine_ranks
 from .collectives.tampered import Tampering
 from .comm import Comm
@@ -23,7 +24,7 @@ from .tasks.partition import partition
 
 @dataclass(frozen=True)
 class Shard:
-    """What one rank holds of a data set: its part of the training data, and what it is to judge of the test data."""
+    """What one rank holds of a data set: its part of the training data, and all test data, in case others die."""
 
     x_train: Tensor
     y_train: Tensor
@@ -31,7 +32,6 @@ class Shard:
     y_test: Tensor
     shape: tuple[int, ...]
     classes: int
-    tests: int  # in all
     copies: int = 1  # how many ranks hold each training sample; an epoch visits as many as if it were one
 
 
@@ -41,12 +41,8 @@ def build_task(comm: Comm, config: Config) -> Task:
     return task
 
 
-def share(comm: Comm, task: Task, config: Config, replicated: bool) -> Shard:
-    """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks.
-
-    Ranks that keep one model (`replicated`) judge it together; those with models of their own each get all test data.
-    """
-    tested = slice(comm.rank, None, comm.size) if replicated else slice(None)
+def share(comm: Comm, task: Task, config: Config) -> Shard:
+    """Let rank 0 read the task's data and hand it out; what goes wrong there is raised on all ranks."""
     data = comm.together(lambda: task.read(config.problem.data) if comm.rank == 0 else None, DataError)
     form = torch.zeros(10, dtype=torch.int64)
     if data is not None:
@@ -69,11 +65,10 @@ def share(comm: Comm, task: Task, config: Config, replicated: bool) -> Shard:
     return Shard(
         handed_out(x_train, (trains, *shape), dtype)[mine],
         labels[mine],
-        handed_out(x_test, (tests, *shape), dtype)[tested].clone(),
-        handed_out(y_test, (tests,), torch.int64)[tested].clone(),
+        handed_out(x_test, (tests, *shape), dtype),
+        handed_out(y_test, (tests,), torch.int64),
         shape,
         classes,
-        tests,
         sum(map(len, dealt)) // max(trains, 1),
     )
 
@@ -108,6 +103,10 @@ def choose_algorithm(
     Where `lie`, the run's attack, is on ballots, every vote shows them to `attack`, what this rank does.
     """
     kind, settings = comm.together(lambda: _choose_algorithm(config))
+    if comm.size < comm.founders and "topology" in _parameters(kind):
+        network = settings.get("topology", inspect.signature(kind).parameters["topology"].default)
+        lost = set(range(comm.founders)) - set(comm.members)
+        settings["topology"] = comm.together(lambda: network_without(network, comm.founders, lost), ConfigError)
     comm.together(lambda: _check_attack_fits(config, settings, lie))
     if lie.overhears == "ballots":
         settings["vote"] = Tampering(registry.load("vote", settings["vote"]), attack)
@@ -158,7 +157,7 @@ def _parameters(kind: type) -> set[str]:
 
 def build_attack(comm: Comm, config: Config) -> tuple[type[Attack], Attack]:
     """Return the run's attack and what this rank does, which is `Honest` for most; what is wrong is raised on all ranks."""
-    name, size, seed = config.adversary.attack, comm.size, config.run.seed
+    name, size, seed = config.adversary.attack, comm.founders, config.run.seed
 
     def choose() -> tuple[type[Attack], tuple[int, ...]]:
         kind = Honest if name is None else registry.load("attack", name)
@@ -172,5 +171,6 @@ def build_attack(comm: Comm, config: Config) -> tuple[type[Attack], Attack]:
             )
         return kind, ranks
 
-    kind, ranks = comm.together(choose)
-    return kind, (kind if comm.rank in ranks else Honest)(comm.rank, ranks, size, seed)
+    kind, liars = comm.together(choose)
+    ranks = tuple(rank for rank, member in enumerate(comm.members) if member in liars)
+    return kind, (kind if comm.rank in ranks else Honest)(comm.rank, ranks, comm.size, seed)

@@ -8,7 +8,7 @@ import abc
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -51,6 +51,13 @@ class Attack(abc.ABC):
     def labels(self, y: Tensor, classes: int) -> Tensor:
         """Return the labels that the worker learns from instead, int64[n] in 0..classes−1. The input stays as it is."""
         return y
+
+    def state(self) -> dict[str, Any]:
+        """Return what later lies depend on beside gradients, step and seed."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing to restore
+        """Take up what `state` gave."""
 
     def chance(self, step: int) -> torch.Generator:
         """Return a step's own CPU generator: the same whatever was drawn before, and whatever the device."""
@@ -112,6 +119,14 @@ class Stale(Attack):
             if gradient is not None and self._first[index] is None:
                 self._first[index] = gradient.clone()
         return _each(self._first, torch.clone)  # clones: a caller may scale in place what it gets
+
+    def state(self) -> dict[str, Any]:
+        """Return the first gradients."""
+        return {"first": list(self._first)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up the first gradients."""
+        self._first = list(state["first"])
 
 
 class Blind(Attack):

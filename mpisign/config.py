@@ -371,9 +371,29 @@ class RunConfig:
     batches: Literal["shuffled", "split"] = field(
         default="shuffled", metadata=_about("--batches", "drawn anew in each epoch, or split once and visited in order")
     )
+    checkpoint_every: int | None = field(
+        default=None,
+        metadata=_about(
+            "--checkpoint-every",
+            "steps from one checkpoint in --output to the next; by default only when asked to stop",
+            _COUNT,
+        ),
+    )
+    checkpoints_kept: int = field(
+        default=2, metadata=_about("--checkpoints-kept", "how many whole checkpoints stay", _COUNT)
+    )
+    resume: Literal["auto"] | None = field(
+        default=None,
+        metadata=_about(
+            "--resume", "auto: go on from the newest whole checkpoint in --output, or begin where there is none"
+        ),
+    )
 
     def __post_init__(self) -> None:
         _settle(self)
+        for flag, wanted in (("--checkpoint-every", self.checkpoint_every), ("--resume", self.resume)):
+            if wanted is not None and self.output is None:
+                raise ConfigError(f"{flag} {wanted}: checkpoints are in the folder of --output; give one")
 
 
 @dataclass(frozen=True)
@@ -415,6 +435,27 @@ class AdversaryConfig:
 
 
 @dataclass(frozen=True)
+class FailuresConfig:
+    """What to do about ranks that die, stop or are late. Errors: ConfigError for a field that won't do."""
+
+    timeout: float = field(
+        default=600.0,
+        metadata=_about(
+            "--timeout",
+            "seconds without a step after which a rank ends the job, with exit code 75; 0: never",
+            _NOT_NEGATIVE,
+        ),
+    )
+    lost_data: Literal["leave", "redistribute"] = field(
+        default="leave",
+        metadata=_about("--lost-data", "the samples of a worker that died: left out, or dealt anew with all others"),
+    )
+
+    def __post_init__(self) -> None:
+        _settle(self)
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of one run; `Config()` holds the defaults."""
 
@@ -423,18 +464,32 @@ class Config:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     run: RunConfig = field(default_factory=RunConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
+    failures: FailuresConfig = field(default_factory=FailuresConfig)
 
 
 SECTIONS: dict[
-    str, type[ProblemConfig] | type[AlgorithmConfig] | type[NetworkConfig] | type[RunConfig] | type[AdversaryConfig]
+    str,
+    type[ProblemConfig]
+    | type[AlgorithmConfig]
+    | type[NetworkConfig]
+    | type[RunConfig]
+    | type[AdversaryConfig]
+    | type[FailuresConfig],
 ] = {
     "problem": ProblemConfig,
     "algorithm": AlgorithmConfig,
     "network": NetworkConfig,
     "run": RunConfig,
     "adversary": AdversaryConfig,
+    "failures": FailuresConfig,
 }
 SECTION_OF = {entry.name: section for section, kind in SECTIONS.items() for entry in fields(kind)}
+FREE_ON_RESUME = {
+    *("vote", "overlap", "device", "simulate", "output", "overwrite", "epochs", "steps", "data"),
+    *("checkpoint_every", "checkpoints_kept", "resume"),
+    *(entry.name for entry in fields(FailuresConfig)),
+}
+"""What may differ between a run and its continuation."""
 FIELDS: dict[str, Field[Any]] = {entry.name: entry for kind in SECTIONS.values() for entry in fields(kind)}
 
 

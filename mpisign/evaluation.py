@@ -42,11 +42,11 @@ def judge(comm: Comm, task: Task, model: torch.nn.Module, shard: Shard, replicat
     if replicated:
         fingerprint = _agreed(comm, model)
         broadcast_buffers(model, comm)
-        loss, correct = _evaluated(task, model, shard)
-        sums = comm.allreduce(torch.tensor([loss, correct], dtype=torch.float64)) / shard.tests
+        loss, correct = _evaluated(task, model, shard, slice(comm.rank, None, comm.size))
+        sums = comm.allreduce(torch.tensor([loss, correct], dtype=torch.float64)) / len(shard.y_test)
         return Judgement(float(sums[0]), float(sums[1]), None, None, fingerprint)
-    loss, correct = _evaluated(task, model, shard)
-    each = comm.allgather(torch.tensor([loss, correct], dtype=torch.float64)) / shard.tests
+    loss, correct = _evaluated(task, model, shard, slice(None))
+    each = comm.allgather(torch.tensor([loss, correct], dtype=torch.float64)) / len(shard.y_test)
     mean_loss, mean_accuracy = each.mean(0).tolist()
     checksums = comm.allgather(torch.tensor([checksum(model.parameters())])).numpy().tobytes()
     digest = hashlib.blake2b(checksums, digest_size=7).digest()
@@ -63,8 +63,9 @@ def average(comm: Comm, model: torch.nn.Module) -> None:
                 tensor.copy_((total / comm.size).view(tensor.shape))
 
 
-def _evaluated(task: Task, model: torch.nn.Module, shard: Shard) -> tuple[float, int]:
-    return task.evaluate(model, shard.x_test, shard.y_test) if len(shard.y_test) else (0.0, 0)
+def _evaluated(task: Task, model: torch.nn.Module, shard: Shard, part: slice) -> tuple[float, int]:
+    x, y = shard.x_test[part], shard.y_test[part]
+    return task.evaluate(model, x, y) if len(y) else (0.0, 0)
 
 
 def _consensus(comm: Comm, parameters: list[Tensor]) -> float:

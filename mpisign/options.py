@@ -60,7 +60,8 @@ _EXAMPLES = """examples:
   mpirun -n 4 python -m mpisign.train --config run.toml --lr 1e-3
   mpirun -n 4 python -m mpisign.train --algorithm my_file.py:Mine
 
-A TOML file has the tables [problem], [algorithm], [network], [run] and [adversary] with the names of the flags (batch_size = 64).
+A TOML file has the tables [problem], [algorithm], [network], [run], [adversary] and [failures] with the names of the flags
+(batch_size = 64).
 """
 
 

@@ -1,6 +1,7 @@
 """Excludes workers whose agreement with the majority is impossible for an honest one, at a stated rate of false alarms."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -108,3 +109,13 @@ class Quarantine:
         self.since, self.refuted = dict(state["since"]), state["refuted"]
         self.excluded[:] = False
         self.excluded[list(self.since)] = True
+
+
+def regrouped(state: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
+    """Return a quarantine's `state_dict` for other workers: those that had these numbers then, -1 for new ones."""
+    rows = {
+        name: [state[name][place] if place >= 0 else 0.0 for place in places]
+        for name in ("evidence", "shares", "ballots")
+    }
+    since = {worker: state["since"][place] for worker, place in enumerate(places) if place in state["since"]}
+    return {**rows, "since": since, "refuted": state["refuted"]}

@@ -11,15 +11,15 @@ from .errors import ConfigError
 
 Metrics = dict[str, Any]
 
-FILES = ("config.toml", "metrics.jsonl", "model.safetensors", "summary.json")
+FILES = ("config.toml", "metrics.jsonl", "events.jsonl", "model.safetensors", "summary.json")
 """What a run writes into its folder; summary.json last, so that its being there says that the run is done."""
 
 
 class Tracker:
     """Shows and writes nothing: what all ranks but the first have."""
 
-    def begin(self, epochs: int, steps: int) -> None:
-        """Training starts: so many epochs of so many steps."""
+    def begin(self, epochs: int, steps: int, rows: Sequence[Metrics] = (), taken: int = 0) -> None:
+        """Training starts: so many epochs of so many steps; or goes on after so many steps, and with these epochs' metrics."""
 
     def step(self) -> None:
         """A step is done."""
@@ -27,7 +27,10 @@ class Tracker:
     def epoch(self, metrics: Metrics) -> None:
         """An epoch is done and evaluated."""
 
-    def end(self, summary: Metrics) -> None:
+    def event(self, event: Metrics) -> None:
+        """Something has happened that is no part of training: its `event` says what, its `message` in a sentence."""
+
+    def end(self, summary: Metrics, model: Any = None) -> None:
         """The run is done."""
 
 
@@ -35,10 +38,11 @@ class Console(Tracker):
     """Shows a bar or prints a line an epoch, and prints the table at the end; writes into `folder` if given.
 
     Args:
-        folder: receives config.toml, metrics.jsonl (a line an epoch) and summary.json; made if missing. train.py adds
-            model.safetensors.
+        folder: receives config.toml, metrics.jsonl (a line an epoch), events.jsonl (a line for each failure and restart),
+            model.safetensors and summary.json; made if missing.
         config: the text of config.toml.
         overwrite: whether a folder that holds a run already may be written into.
+        resume: whether that run is to be continued.
         bar: whether to show a bar, for a terminal, instead of a line an epoch.
         stream: where to print.
 
@@ -53,33 +57,42 @@ class Console(Tracker):
         overwrite: bool = False,
         bar: bool = False,
         stream: TextIO | None = None,
+        resume: bool = False,
     ) -> None:
         self.folder, self._wants_bar, self.stream = folder, bar, stream or sys.stdout or io.StringIO()
         self._bar: Any = None
         self._epochs = 0
         if folder is None:
             return
-        there = [name for name in FILES if (folder / name).exists()]
+        there = [] if resume else [name for name in FILES if (folder / name).exists()]
         if there and not overwrite:
             raise ConfigError(
-                f"--output {folder} holds a run ({', '.join(there)}): give another folder, or --overwrite"
+                f"--output {folder} holds a run ({', '.join(there)}): give another folder, --overwrite, or --resume auto"
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name in there:
                 (folder / name).unlink()
             (folder / "config.toml").write_text(config)
-            (folder / "metrics.jsonl").write_text("")
         except OSError as error:
             raise ConfigError(f"--output {folder} can't be written: {error}") from error
 
-    def begin(self, epochs: int, steps: int) -> None:
-        """Open the bar."""
+    def begin(self, epochs: int, steps: int, rows: Sequence[Metrics] = (), taken: int = 0) -> None:
+        """Open the bar, and let metrics.jsonl hold these rows."""
         self._epochs = epochs
         if self._wants_bar:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=epochs * steps, unit="step", file=self.stream, leave=False)
+            self._close_bar()
+            self._bar = tqdm(total=epochs * steps, initial=taken, unit="step", file=self.stream, leave=False)
+        self._write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def event(self, event: Metrics) -> None:
+        """Print its message, and append it to events.jsonl."""
+        self._say(event["message"])
+        if self.folder is not None:
+            with (self.folder / "events.jsonl").open("a") as file:
+                file.write(json.dumps(event) + "\n")
 
     def step(self) -> None:
         """Move the bar."""
@@ -99,15 +112,28 @@ class Console(Tracker):
             with (self.folder / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(metrics) + "\n")
 
-    def end(self, summary: Metrics) -> None:
-        """Close the bar, print the table, write summary.json: its being there says that the run is done."""
+    def end(self, summary: Metrics, model: Any = None) -> None:
+        """Close the bar, print the table, write the model, and summary.json: its being there says that the run is done."""
+        self._close_bar()
+        self._say(table(summary))
+        if self.folder is not None and model is not None:
+            from safetensors.torch import save
+
+            self._write("model.safetensors", save({k: v.contiguous() for k, v in model.state_dict().items()}))
+        self._write("summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _write(self, name: str, content: str | bytes) -> None:
+        """Write a file of the folder at once, whoever reads it, and whatever happens meanwhile."""
+        if self.folder is None:
+            return
+        partial = self.folder / f"{name}.part"
+        partial.write_bytes(content if isinstance(content, bytes) else content.encode())
+        partial.replace(self.folder / name)
+
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
-        self._say(table(summary))
-        if self.folder is not None:
-            partial = self.folder / "summary.json.part"
-            partial.write_text(json.dumps(summary, indent=2) + "\n")
-            partial.replace(self.folder / "summary.json")
+            self._bar = None
 
     def _say(self, text: str) -> None:
         try:

@@ -1,10 +1,11 @@
 """The command line: `mpirun -n 16 python -m mpisign.train`, or `python -m mpisign.train --simulate 16`."""
 
 import io
+import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -81,28 +82,42 @@ def _simulated(config: Config, ranks: int) -> int:
     return 0
 
 
-def run(comm: "Comm", config: Config) -> dict[str, Any]:
+def run(comm: "Comm", config: Config, stop_is_wanted: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Train on all ranks together, show and write what comes of it, and return the figures."""
     from . import kernels
     from .tracking import Console, Tracker
     from .training import train
 
+    if summary := comm.together(lambda: _done(config)):
+        if comm.rank == 0:
+            print(f"mpisign.train: the run in {config.run.output} is done, nothing is left to do")
+        return summary
     if getattr(comm, "local_rank", comm.rank) == 0:
         kernels.warm_up()  # alone: the others then find Numba's cache filled
+    comm.barrier()
+    kernels.warm_up()
     # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
     bar = sys.stdout is not None and sys.stdout.isatty() and environment.launched().launcher == "none"
     output, overwrite = config.run.output, config.run.overwrite
-    tracker = comm.together(lambda: Console(output, to_toml(config), overwrite, bar) if comm.rank == 0 else Tracker())
-    kernels.warm_up()
-    summary, model = train(comm, config, tracker)
-    if comm.rank == 0 and config.run.output is not None:
-        from safetensors.torch import save_file
 
-        save_file(
-            {name: tensor.contiguous() for name, tensor in model.state_dict().items()},
-            config.run.output / "model.safetensors",
-        )
-    tracker.end(summary)
+    def tracker(continues: bool) -> Tracker:
+        return Console(output, to_toml(config), overwrite, bar, resume=continues or config.run.resume is not None)
+
+    return train(comm, config, tracker, stop_is_wanted)[0]
+
+
+def _done(config: Config) -> dict[str, Any] | None:
+    """Return the figures of a run that is to be resumed, but has come to its end; else None."""
+    output = config.run.output
+    if output is None or config.run.resume is None or not (output / "summary.json").exists():
+        return None
+    from .resuming import check_fits
+
+    check_fits(config, (output / "config.toml").read_text())
+    before = parse(["--config", str(output / "config.toml")])
+    if (before.run.epochs, before.run.steps) != (config.run.epochs, config.run.steps):
+        return None
+    summary: dict[str, Any] = json.loads((output / "summary.json").read_text())
     return summary
 
 

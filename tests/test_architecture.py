@@ -85,7 +85,9 @@ def test_only_the_kernels_import_numba() -> None:
 
 def test_only_a_tensor_on_a_gpu_makes_the_kernels_import_numba_cuda() -> None:
     program = "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
-    program += "sys.exit(', '.join(m for m in sys.modules if m.startswith(('numba.cuda', 'mpisign.kernels.cuda'))) or None)"
+    program += (
+        "sys.exit(', '.join(m for m in sys.modules if m.startswith(('numba.cuda', 'mpisign.kernels.cuda'))) or None)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

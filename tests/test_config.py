@@ -13,6 +13,7 @@ from mpisign.config import (
     AdversaryConfig,
     AlgorithmConfig,
     Config,
+    FailuresConfig,
     NetworkConfig,
     ProblemConfig,
     RunConfig,
@@ -27,6 +28,7 @@ SECTIONS = {
     "network": NetworkConfig,
     "run": RunConfig,
     "adversary": AdversaryConfig,
+    "failures": FailuresConfig,
 }
 FIELDS = [entry for section in SECTIONS.values() for entry in dataclasses.fields(section)]
 
@@ -64,15 +66,17 @@ def test_flags_reach_their_fields():
         "--topology chain:5 --delay overlapped --fill own --local adam --correction --strength 0.5 --rounds 3 "
         "--message-loss 0.1 --epochs 3 --steps 7 --batch-size 8 "
         "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cpu --simulate 5 --output o --overwrite "
-        "--attack stale --byzantine ranks:1,3"
+        "--batches split --checkpoint-every 50 --checkpoints-kept 3 --resume auto "
+        "--attack stale --byzantine ranks:1,3 --timeout 60 --lost-data redistribute"
     )
     config = parse(line.split())
     assert config == Config(
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
         AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, 0.02, "carry", "sharded", True, "abstain", "plus"),
         NetworkConfig("chain:5", "overlapped", "own", "adam", True, 0.5, 3, 0.1),
-        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True),
+        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto"),
         AdversaryConfig("stale", "ranks:1,3"),
+        FailuresConfig(60.0, "redistribute"),
     )
 
 

@@ -13,6 +13,7 @@ from mpisign.attacks import Honest
 from mpisign.comm import Comm
 from mpisign.comm.uncounted import uncounted
 from mpisign.errors import ConfigError
+from mpisign.lies import overhear, tamper
 from mpisign.overhearing import (
     ALIE,
     ALIESign,
@@ -23,7 +24,6 @@ from mpisign.overhearing import (
     hidden_deviations,
 )
 from mpisign.testing import check_attack
-from mpisign.training import overhear, tamper
 
 pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
 

@@ -7,14 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from mpisign import checksum, simulate
-from mpisign.assembly import Shard
+from mpisign import checksum, seeding, simulate
+from mpisign.batches import Batches
 from mpisign.comm import Comm
-from mpisign.config import AdversaryConfig, AlgorithmConfig, Config, NetworkConfig, ProblemConfig, RunConfig
+from mpisign.config import (
+    AdversaryConfig,
+    AlgorithmConfig,
+    Config,
+    FailuresConfig,
+    NetworkConfig,
+    ProblemConfig,
+    RunConfig,
+)
 from mpisign.errors import ConfigError, DataError, MpisignError
 from mpisign.registry import BUILT_IN, load
 from mpisign.tracking import Tracker, table
-from mpisign.training import _Loop, train
+from mpisign.training import train
 
 pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
 
@@ -27,6 +35,7 @@ def configured(**settings: object) -> Config:
         "network": NetworkConfig,
         "run": RunConfig,
         "adversary": AdversaryConfig,
+        "failures": FailuresConfig,
     }
     settings = {"epochs": 1, "steps": 4} | settings
     return Config(
@@ -43,14 +52,14 @@ def summaries(size: int, config: Config) -> list[dict]:
 
 def epochs_of_batches(rank_samples: list[int], batches: str) -> list[list[list[list[int]]]]:
     """By rank, epoch and step: the samples of each batch."""
-    config = configured(epochs=3, steps=None, batch_size=4, batches=batches)
+    steps = -(-max(rank_samples) // 4)
 
-    def body(comm: Comm) -> list[list[list[int]]]:
-        labels = torch.zeros(rank_samples[comm.rank], dtype=torch.int64)
-        loop = _Loop(comm, config, Shard(labels, labels, labels, labels, (1,), 1, 1))
-        return [[batch.tolist() for batch in loop.batches()] for _ in range(loop.epochs)]
+    def of(rank: int, samples: int) -> list[list[list[int]]]:
+        random = seeding.generator(0, rank, "batches")
+        loop = Batches(random, samples, samples, 4, steps, 3, shuffles=batches == "shuffled")
+        return [[loop.take().tolist() for _ in range(steps)] for _ in range(loop.epochs)]
 
-    return simulate(len(rank_samples), body)
+    return [of(rank, samples) for rank, samples in enumerate(rank_samples)]
 
 
 def test_split_batches_are_the_same_in_each_epoch_and_shuffled_ones_are_not() -> None:

@@ -6,7 +6,7 @@ import inspect
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -45,6 +45,8 @@ def _unwrapped(method: Any) -> Any:
 
 
 _add_param_group = _unwrapped(torch.optim.Optimizer.add_param_group)
+_state_dict = _unwrapped(torch.optim.Optimizer.state_dict)
+_load_state_dict = _unwrapped(torch.optim.Optimizer.load_state_dict)
 
 
 class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
@@ -211,12 +213,25 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         """As every torch optimizer's; each group also holds the number of steps taken."""
         for group in self.param_groups:
             group["steps_taken"] = self.steps_taken
-        return super().state_dict()
+        state: dict[str, Any] = _state_dict(self)
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; not collective, but every rank must load its own."""
-        super().load_state_dict(state_dict)
+        _load_state_dict(self, state_dict)
         self.steps_taken = int(self.param_groups[0].get("steps_taken", 0))
+
+    def adopt(self, state_dict: dict[str, Any], places: Sequence[int]) -> None:
+        """Take up what a worker saved among other ranks than these: what is its own, but no messages under way.
+
+        Not collective, but every rank must do it.
+
+        Args:
+            state_dict: what `state_dict` gave.
+            places: for each of these ranks its number then; -1 for one that is new.
+        """
+        states = state_dict["state"]
+        self.load_state_dict(state_dict | {"state": {index: _without_messages(states[index]) for index in states}})
 
     # ---- loss scaling ----
 
@@ -271,6 +286,10 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         tensors = [(tuple(p.shape), p.stride(), str(p.dtype)) for p in self.parameters]
         text = repr((type(self).__name__, groups, tensors, self.settings()))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+def _without_messages(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if not name.startswith("own ")}
 
 
 def dense_gradient(p: Tensor, index: int) -> Tensor | None:

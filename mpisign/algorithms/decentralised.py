@@ -1,6 +1,7 @@
 """What methods share whose workers keep models of their own: one flat vector, a local step, and talk with neighbours."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -196,3 +197,13 @@ class Decentralised(DistributedOptimizer):
             self.carry(own)
             with torch.no_grad():
                 self._write()
+
+    def adopt(self, state_dict: dict[str, Any], places: Sequence[int]) -> None:
+        """Take up this worker's model and momentum, and talk to the present neighbours from there on."""
+        super().adopt(state_dict, places)
+        models = [entry["own model"] for entry in state_dict["state"].values() if "own model" in entry]
+        with torch.no_grad():
+            for model in models:
+                self.x.copy_(model)
+                self._write()
+        self.connect()

@@ -1,12 +1,14 @@
 """From what a user says about the network to trees, graphs and gossip weights that fit the ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import TopologyError
-from ..topology import Digraph, Graph, OnePeerExponential, Topology, Tree, parse, size_of
+from ..topology import Digraph, Graph, OnePeerExponential, Topology, Tree, complete, parse, size_of
+from ..topology.repair import repaired, survivors
+from ..topology.search import breadth_first, depths
 from ..topology.weights import Matrix, checked, metropolis_hastings
 
 Network = str | Topology | Sequence[Tree]
@@ -45,6 +47,48 @@ def trees_of(network: Network, size: int) -> tuple[Tree, ...]:
             )
         trees.append(part if isinstance(part, Tree) else Tree(part.neighbors))
     return tuple(trees)
+
+
+def network_without(network: Network | None, size: int, lost: Iterable[int]) -> Network | None:
+    """Return a topology of the ranks that are left of `size`, renumbered in their order, with every edge that is left.
+
+    Trees stay trees, and a graph that falls apart is joined again, by as few new edges as can be; any two ranks may talk to
+    each other. A network of one-way edges, and None, are laid out anew, which needs a name.
+
+    Errors: TopologyError where a network without a name has one-way edges.
+    """
+    lost = sorted(lost)
+    found = () if network is None else network_of(network, size)
+    parts = found if isinstance(found, tuple) else (found,)
+    if found and all(isinstance(part, Graph) for part in parts):
+        left = [_graph_without(part, lost) for part in parts if isinstance(part, Graph)]
+        trees = tuple(part for part in left if isinstance(part, Tree))
+        return trees if len(trees) == len(left) else left[0]
+    if network is not None and not isinstance(network, str):
+        raise TopologyError(f"{network!r} can't be laid out for fewer ranks: give its name")
+    return network
+
+
+def _graph_without(graph: Graph, lost: Sequence[int]) -> Graph:
+    anybody = complete(graph.size)
+    if len(graph.edges) == graph.size - 1:
+        return repaired(Tree(graph.neighbors), anybody, lost)
+    nodes, edges = survivors(graph, lost)
+    place = {node: number for number, node in enumerate(nodes)}
+    pairs = {(place[i], place[j]) for i, j in edges}
+    while apart := _apart(len(nodes), pairs):
+        pairs.add((0, apart))
+    return Graph.from_edges(len(nodes), sorted(pairs))
+
+
+def _apart(size: int, edges: Iterable[tuple[int, int]]) -> int:
+    """The lowest node that node 0 can't reach; 0 where it reaches all."""
+    neighbors: list[list[int]] = [[] for _ in range(size)]
+    for i, j in edges:
+        neighbors[i].append(j)
+        neighbors[j].append(i)
+    reached = depths(breadth_first(neighbors, 0))
+    return min(set(range(size)) - set(reached), default=0)
 
 
 def weights_of(network: Network, weights: Any, size: int) -> Matrix:

@@ -1,6 +1,6 @@
 """Signum and signSGD with majority vote."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, get_args
 
@@ -10,7 +10,7 @@ import torch
 from .. import kernels, registry, seeding
 from ..collectives import Vote, VoteFactory
 from ..errors import ParameterError
-from ..quarantine import Quarantine
+from ..quarantine import Quarantine, regrouped
 from ..timing import Stopwatch
 from .base import Params, Report
 from .buckets import Bucket, Buckets, runs
@@ -272,6 +272,13 @@ class Signum(FlatOptimizer):
         if self.quarantine is not None and evidence is not None:
             self.quarantine.load_state_dict(evidence)
             self._exclude(self.quarantine)
+
+    def adopt(self, state_dict: dict[str, Any], places: Sequence[int]) -> None:
+        """As every algorithm's; what the quarantine knows of those that are here stays known."""
+        first, *others = state_dict["param_groups"]
+        if first.get("quarantine") is not None:
+            first = first | {"quarantine": regrouped(first["quarantine"], places)}
+        super().adopt(state_dict | {"param_groups": [first, *others]}, places)
 
     def _memory_of(self, bucket: Bucket) -> torch.Tensor:
         start = 64 * (bucket.layout.offset if self.keeps() else 0)

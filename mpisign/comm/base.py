@@ -1,16 +1,18 @@
 """All that an algorithm may ask of the other ranks: a few verbs on one-dimensional tensors."""
 
 import abc
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .. import errors
-from ..errors import MpisignError
+from ..errors import EnvironmentProblem, MpisignError
 
 T = TypeVar("T")
 
@@ -81,15 +83,20 @@ class Comm(abc.ABC):
 
     Attributes:
         nodes: the ranks of each machine, in ascending order, the machine with rank 0 first.
+        members: the number that each rank had before others died; range(size) where none has.
+        founders: how many ranks there were then.
         traffic: what this rank has sent and received.
     """
 
     rank: int
     size: int
+    resilient: ClassVar[bool] = False
+    """Whether a rank's death is a RankFailure, in some verb on each of the others, and they can go on."""
 
     def __init__(self, rank: int, size: int, nodes: Sequence[Sequence[int]] | None = None) -> None:
         self.rank, self.size = rank, size
         self.nodes = tuple(map(tuple, nodes or [range(size)]))
+        self.members, self.founders = tuple(range(size)), size
         self.traffic = Traffic()
         self._collects = 0
         self._under_way: set[Pending] = set()
@@ -267,6 +274,8 @@ class Comm(abc.ABC):
         colors = gathered.view(-1).tolist()
         part = self._split([rank for rank, other in enumerate(colors) if other == color])
         part.traffic = self.traffic
+        part.members = tuple(self.members[rank] for rank, other in enumerate(colors) if other == color)
+        part.founders = self.founders
         return part
 
     @property
@@ -275,6 +284,41 @@ class Comm(abc.ABC):
         if self._node is None:
             self._node = self.split(next(m for m, ranks in enumerate(self.nodes) if self.rank in ranks))
         return self._node
+
+    def survivors(self) -> "Comm":
+        """Return, after a RankFailure, the communicator of the ranks that are left, in their order; this one is of no more use.
+
+        Collective among those that are left: each calls it where it caught the RankFailure, and those that have met none
+        yet meet one in the verb they are in, or in their next one.
+
+        Raises:
+            EnvironmentProblem: these ranks can't go on without the others.
+        """
+        raise EnvironmentProblem(
+            "a rank has died, and this MPI can't go on without it: start again with --resume auto, or use Open MPI 5 and "
+            "mpirun --with-ft ulfm"
+        )
+
+    def dismiss(self) -> None:
+        """Agree that all are done: a rank that dies from here on is not missed. Collective."""
+        self.barrier()
+
+    def _succeeds(self, before: "Comm", left: Sequence[int]) -> None:
+        """Take over from a communicator of which these ranks are left."""
+        self.traffic, self.founders = before.traffic, before.founders
+        self.members = tuple(before.members[rank] for rank in left)
+
+    def state(self) -> dict[str, Any]:
+        """Return what later messages depend on beside what is sent; nothing, where a network is as it should be."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing to restore
+        """Take up what `state` gave."""
+
+    def die(self) -> NoReturn:
+        """End this rank at once and without a word, as a broken machine does."""
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("killed")
 
     @abc.abstractmethod
     def shared(self, words: int) -> Shared:

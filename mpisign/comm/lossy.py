@@ -30,7 +30,7 @@ class LossyComm(Comm):
         if not 0 <= probability <= 1:
             raise ValueError(f"the probability of losing a message must be in [0, 1], got {probability}")
         super().__init__(comm.rank, comm.size, comm.nodes)
-        self.traffic = comm.traffic
+        self._succeeds(comm, range(comm.size))
         self.probability, self.lost = probability, 0
         self._inner, self._seed = comm, seed
         self._random = seeding.generator(seed, comm.rank, "losses")
@@ -43,6 +43,14 @@ class LossyComm(Comm):
         lost = {source for source in sorted(expected) if self._random.random() < self.probability}
         self.lost += len(lost)
         return _Lossy(self._inner.post(outbox, channel, expected), lost)
+
+    def state(self) -> dict[str, Any]:
+        """Return where the stream of losses stands."""
+        return {"lost": self.lost, "random": self._random.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with the stream of losses."""
+        self.lost, self._random.bit_generator.state = state["lost"], state["random"]
 
     def aside(self, task: Callable[[], T]) -> Callable[[], T]:
         """As the communicator that carries the messages."""

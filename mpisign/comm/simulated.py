@@ -6,17 +6,18 @@ A rank passes the baton on when it has to wait. If all wait, that is a deadlock,
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..errors import DeadlockError
+from ..errors import DeadlockError, RankFailure
 from .base import ANY, Comm, Shared, verb_of
 
 T = TypeVar("T")
 
 _TAGS = 1 << 20  # so many tags has each communicator for itself
+_RECOVERED = 1 << 40  # numbers of communicators after a death: beyond those of their parts
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Message:
 
 class _Stopped(BaseException):
     """Another rank has failed."""
+
+
+class _Killed(BaseException):
+    """A rank dies."""
 
 
 @dataclass(eq=False)
@@ -73,6 +78,26 @@ class _World:
         self.ready: list[Callable[[], bool] | None] = [lambda: True for _ in range(self.size)]  # None: has ended
         self.waiting: list[list[_Receive]] = [[] for _ in range(self.size)]
         self.memory: dict[tuple[int, ...], Tensor] = {}
+        self.deaths = 0
+        self.recovering: set[int] = set()  # ranks that ask who is left
+        self.left: list[int] = []  # the last answer, and the deaths that it knows of
+        self.known_deaths = 0
+
+    @property
+    def alive(self) -> list[int]:
+        return [rank for rank in range(self.size) if self.ready[rank] is not None]
+
+    def bury(self, rank: int) -> None:
+        """Let a rank be dead, and the others go on."""
+        self.deaths += 1
+        self.ready[rank] = None
+        self.pass_on(rank)
+
+    def answered(self, rank: int) -> bool:
+        """Tell whether a rank that asks who is left has its answer, which there is when all that are left ask."""
+        if self.recovering >= set(self.alive):
+            self.left, self.known_deaths, self.recovering = self.alive, self.deaths, set()
+        return rank not in self.recovering
 
     def deliver(self, rank: int) -> None:
         """Match what has come for a rank with what it has asked for, each in order."""
@@ -124,11 +149,29 @@ class _World:
 class SimulatedComm(Comm):
     """One of `simulate`'s ranks."""
 
+    resilient: ClassVar[bool] = True
+
     def __init__(self, world: _World, rank: int) -> None:
         super().__init__(rank, world.size, world.nodes)
         self._world, self._place = world, rank
         self._ranks: Sequence[int] = range(world.size)
         self._number, self._parts, self._windows = 0, 0, 0
+        self._deaths = 0  # that this communicator knows of
+
+    def die(self) -> NoReturn:
+        """End this rank; `simulate` returns None for it."""
+        raise _Killed
+
+    def survivors(self) -> "SimulatedComm":
+        """Return the communicator of the ranks that are neither dead nor through with their body."""
+        world = self._world
+        world.recovering.add(self._place)
+        self._until(lambda: world.answered(self._place))
+        left = [self._ranks.index(place) for place in world.left if place in self._ranks]
+        fresh = self._of(left, _RECOVERED + world.known_deaths)
+        fresh._deaths = world.known_deaths
+        fresh._succeeds(self, left)
+        return fresh
 
     def shared(self, words: int) -> Shared:
         """Allocate a tensor that the threads share."""
@@ -140,10 +183,13 @@ class SimulatedComm(Comm):
 
     def _split(self, ranks: list[int]) -> "SimulatedComm":
         self._parts += 1
+        return self._of(ranks, 64 * self._number + self._parts)
+
+    def _of(self, ranks: list[int], number: int) -> "SimulatedComm":
         part = SimulatedComm(self._world, self._place)
         Comm.__init__(part, ranks.index(self.rank), len(ranks), self._nodes_of(ranks))
         part._ranks = [self._ranks[rank] for rank in ranks]
-        part._number = 64 * self._number + self._parts
+        part._number, part._deaths = number, self._deaths
         return part
 
     def _isend(self, block: Tensor, dest: int, tag: int) -> _Sent:
@@ -170,14 +216,25 @@ class SimulatedComm(Comm):
     def _wait(self, requests: list[Any], enough: Callable[[], bool]) -> None:
         world = self._world
 
-        def ready() -> bool:
+        def done() -> bool:
             world.deliver(self._place)
             return enough()
 
+        world.waiting[self._place] = [request for request in requests if not request.done]
+        self._until(lambda: done() or self._broken)
+        if not done():
+            raise RankFailure(f"rank {self.rank} of {self.size}: another rank has died")
+
+    @property
+    def _broken(self) -> bool:
+        return self._deaths < self._world.deaths
+
+    def _until(self, ready: Callable[[], bool]) -> None:
+        """Leave the baton to others until something is so."""
         if ready():
             return
+        world = self._world
         world.ready[self._place] = ready
-        world.waiting[self._place] = [request for request in requests if not request.done]
         world.pass_on(self._place)
         world.wait_for_baton(self._place)
 
@@ -208,6 +265,8 @@ def simulate(
         DeadlockError: all ranks wait for one another; the message says who waits for whom.
         Exception: whatever a rank raised first, with a note of its rank; the other ranks are stopped.
 
+    A rank that calls `comm.die()` has the result None, and the others get a RankFailure.
+
     >>> import torch
     >>> simulate(3, lambda comm: comm.allreduce(torch.tensor([comm.rank])).item())
     [3, 3, 3]
@@ -226,6 +285,8 @@ def simulate(
             world.pass_on(rank)
         except _Stopped:
             return
+        except _Killed:
+            world.bury(rank)
         except BaseException as failure:  # it is raised again, in the caller's thread
             world.fail(rank, failure)
 

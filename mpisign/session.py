@@ -1,0 +1,228 @@
+"""One rank's part of a run, step by step, and all that it can be continued from."""
+
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from . import seeding
+from .assembly import Shard, build_attack, build_model, build_task, choose_algorithm, share
+from .batches import Batches
+from .comm import Comm
+from .config import Config
+from .evaluation import average, judge
+from .figures import Counts, epoch_figures, run_figures
+from .lies import overhear, tamper
+from .schedules import factors
+from .tracking import Metrics, Tracker
+
+State = dict[str, Any]
+
+
+class Session:
+    """One rank's part of a run: all that changes while it trains, to be saved at any step, and taken up again.
+
+    Constructing is collective, as all methods are but `state` and `restore`.
+
+    Args:
+        comm: the ranks.
+        config: the settings.
+        tracker: shows and writes what comes of it.
+        shard: this rank's data, where it has them already.
+    """
+
+    def __init__(self, comm: Comm, config: Config, tracker: Tracker, shard: Shard | None = None) -> None:
+        self.comm, self.config, self.tracker = comm, config, tracker
+        lie, self.attack = build_attack(comm, config)
+        self._hears = lie.overhears == "gradients"
+        self.task = build_task(comm, config)
+        algorithm, settings = choose_algorithm(comm, config, lie, self.attack)
+        self.shard = shard or share(comm, self.task, config)
+        self.model = build_model(comm, self.task, self.shard, config)
+        self.optimizer = algorithm(self.model.parameters(), **settings)
+        self.batches = _batches(comm, config, self.shard)
+        run, epochs = config.run, self.batches.steps / self.batches.steps_per_epoch
+        factor = factors(run.schedule, run.warm_up, self.batches.steps_per_epoch, epochs)
+        self.rates = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
+        self.counts, self.own = Counts(), Counts()  # in this epoch, and in those before
+        self.metrics: list[Metrics] = []
+        self._judged_at = 0  # after so many steps
+        self.seconds, self._started = 0.0, time.perf_counter()
+        self.first_step_at: float | None = None
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps since the beginning of the run."""
+        return self.optimizer.steps_taken
+
+    @property
+    def epoch_is_due(self) -> bool:
+        """Whether an epoch's steps are done, and it has not been judged."""
+        return self.batches.epoch_is_over and self._judged_at < self.batches.taken
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are done, and judged."""
+        return self.batches.taken >= self.batches.steps and not self.epoch_is_due
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training until now, those before a restart among them."""
+        return self.seconds + time.perf_counter() - self._started
+
+    def start(self) -> None:
+        """Wait for all, and begin to count time."""
+        batches = self.batches
+        self.tracker.begin(batches.epochs, batches.steps_per_epoch, self.metrics, batches.taken)
+        self.comm.barrier()
+        self._started = time.perf_counter()
+
+    def step(self) -> None:
+        """Take one step."""
+        optimizer, shard, comm = self.optimizer, self.shard, self.comm
+        worker, watch = comm.members[comm.rank], optimizer.watch
+        self.model.train()
+        optimizer.zero_grad()
+        if len(indices := self.batches.take()):
+            labels = self.attack.labels(shard.y_train[indices], shard.classes)
+            # a lie needs the whole gradient before any of it leaves
+            accumulate = optimizer.no_sync if self.config.adversary.attack else nullcontext
+            purpose = f"step {optimizer.steps_taken}"
+            with watch("gradient"), seeding.torch_seeded(self.config.run.seed, worker, purpose):
+                loss = self.task.loss(self.model, shard.x_train[indices], labels)
+                with accumulate():
+                    loss.backward()  # type: ignore[no-untyped-call]
+            self.counts.loss += float(loss.detach())
+            self.counts.batches += 1
+        if self._hears:
+            overhear(comm, self.attack, optimizer)
+        tamper(self.attack, optimizer)
+        before = comm.traffic.sent
+        optimizer.step()
+        self.rates.step()
+        self.counts.sent += comm.traffic.sent - before
+        self.counts.add_step(optimizer.report)
+        self.first_step_at = self.first_step_at or time.time()
+        self.tracker.step()
+
+    def judge(self) -> None:
+        """Close an epoch: evaluate, and report."""
+        optimizer = self.optimizer
+        with optimizer.watch("evaluate"):
+            optimizer.settle()
+            found = judge(self.comm, self.task, self.model, self.shard, optimizer.replicated)
+            sums = self.counts.over_ranks(self.comm)
+        self.own, self.counts = self.own + self.counts, Counts()
+        figures = epoch_figures(len(self.metrics) + 1, optimizer, sums, found)
+        figures |= {"bytes_sent": self.own.sent, "seconds": self.elapsed, "checksum": f"{found.fingerprint:014x}"}
+        self.metrics.append(figures)
+        self._judged_at = self.batches.taken
+        self.tracker.epoch(figures)
+
+    def summary(self) -> Metrics:
+        """Return the run's figures."""
+        config, comm, last, elapsed = self.config, self.comm, self.metrics[-1], self.elapsed
+        return {
+            "task": config.problem.task,
+            "model": config.problem.model or self.task.default_model,
+            "partition": config.problem.partition,
+            "algorithm": config.algorithm.algorithm,
+            "vote": config.algorithm.vote,
+            "topology": config.network.topology,
+            "ranks": comm.founders,
+            "ranks_left": list(comm.members),
+            "lr": float(self.rates.base_lrs[0]),
+            "epochs": len(self.metrics),
+            **{name: last[name] for name in _LAST},
+            **run_figures(comm, self.optimizer, self.own),
+            "attack": config.adversary.attack,
+            "byzantine": [comm.members[rank] for rank in self.attack.ranks],
+            "seconds": elapsed,
+            "first_step_at": self.first_step_at,
+        }
+
+    def finished_model(self) -> torch.nn.Module:
+        """Return the model that the run ends with, the same on every rank: the mean, where each has one of its own."""
+        if not self.optimizer.replicated:
+            average(self.comm, self.model)
+        return self.model
+
+    # ---- what a run can be continued from ----
+
+    def state(self) -> State:
+        """Return all that the next steps depend on: tensors are those in use, not copies. Waits for messages under way."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "losses": self.optimizer.comm.state(),
+            "attack": self.attack.state(),
+            "batches": self.batches.state(),
+            "rates": {name: value for name, value in self.rates.state_dict().items() if name != "lr_lambdas"},
+            "counts": asdict(self.counts),
+            "own": asdict(self.own),
+            "metrics": list(self.metrics),
+            "judged_at": self._judged_at,
+            "seconds": self.elapsed,
+            "phases": dict(self.optimizer.watch.seconds),
+            "first_step_at": self.first_step_at,
+            "members": list(self.comm.members),
+            "founders": self.comm.founders,
+            "worker": self.comm.members[self.comm.rank],
+        }
+
+    def is_among_the_same_ranks(self, state: State) -> bool:
+        """Tell whether a state was given among these ranks, none of which has died since."""
+        return (state["members"], state["founders"]) == (list(self.comm.members), self.comm.founders)
+
+    def restore(self, state: State, same_data: bool = True) -> None:
+        """Go on where `state` was given, by a rank of this run, or of an earlier one.
+
+        Among other ranks than then, only what is the worker's own is taken up: its model, momentum and residual; messages
+        that were under way between those ranks are not.
+
+        Args:
+            state: as given.
+            same_data: whether this rank holds the samples that it held then.
+        """
+        self.model.load_state_dict(state["model"])
+        if self.is_among_the_same_ranks(state):
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.optimizer.comm.restore(state["losses"])
+        else:
+            places = [_place(state["members"], member) for member in self.comm.members]
+            self.optimizer.adopt(state["optimizer"], places)
+        self.attack.restore(state["attack"])
+        self.rates.load_state_dict(state["rates"] | {"lr_lambdas": [None] * len(self.rates.lr_lambdas)})
+        self.batches.restore(state["batches"], same_data)
+        self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
+        self.counts, self.own = Counts(**state["counts"]), Counts(**state["own"])
+        self.metrics, self._judged_at = list(state["metrics"]), state["judged_at"]
+        self.seconds = state["seconds"]
+        self.optimizer.watch.seconds.update(state["phases"])
+        self.first_step_at = state["first_step_at"]
+        self._started = time.perf_counter()
+
+
+_LAST = ("test_accuracy", "test_accuracy_worst", "consensus_distance", "test_loss", "train_loss", "checksum")
+
+
+def _place(members: list[int], member: int) -> int:
+    return members.index(member) if member in members else -1
+
+
+def _batches(comm: Comm, config: Config, shard: Shard) -> Batches:
+    run, samples = config.run, len(shard.y_train)
+    visited = -(-samples // shard.copies)
+    steps_per_epoch = int(comm.allreduce(torch.tensor([-(-visited // run.batch_size)]), "max"))
+    return Batches(
+        seeding.generator(run.seed, comm.members[comm.rank], "batches"),
+        samples,
+        visited,
+        run.batch_size,
+        steps_per_epoch,
+        run.epochs,
+        run.steps,
+        run.batches == "shuffled",
+    )

@@ -1,0 +1,149 @@
+"""Ranks that die in the simulator: the others go on together, from what all remember."""
+
+from typing import Any
+
+import pytest
+import torch
+from running import configured
+
+from mpisign import checksum, simulate, survival
+from mpisign.comm import Comm
+from mpisign.config import Config, FailuresConfig
+from mpisign.errors import RankFailure
+from mpisign.registry import BUILT_IN
+from mpisign.session import Session
+from mpisign.tracking import Tracker
+from mpisign.training import train
+
+pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
+
+
+class Events(Tracker):
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.losses: dict[int, float] = {}
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        self.losses[metrics["epoch"]] = metrics["train_loss"]
+
+    def event(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+
+
+def dying(deaths: dict[int, str], monkeypatch) -> None:
+    """Let founders die: at the beginning of a step, by its number, or of another method of the session."""
+    for name in ("step", "judge", "start", "summary"):
+        original = getattr(Session, name)
+
+        def method(self: Session, name: str = name, original: Any = original) -> Any:
+            when = deaths.get(self.comm.members[self.comm.rank])
+            if when == name or (name == "step" and when == f"step {self.batches.taken}"):
+                self.comm.die()
+            return original(self)
+
+        monkeypatch.setattr(Session, name, method)
+
+
+def survivors_of(size: int, config: Config, deaths: dict[int, str], monkeypatch) -> tuple[list[Any], Events]:
+    monkeypatch.setattr(survival, "PERIOD", 0)
+    monkeypatch.setattr(survival, "SHARE", 1.0)  # an agreement after each few steps
+    dying(deaths, monkeypatch)
+    events = Events()
+
+    def body(comm: Comm) -> tuple[dict[str, Any], int]:
+        summary, model = train(comm, config, lambda continues: events)
+        return summary, checksum(model.parameters())
+
+    return [result for result in simulate(size, body) if result is not None], events
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN["algorithm"])
+@pytest.mark.parametrize("victim", [0, 3])
+def test_the_others_go_on_with_one_model(algorithm: str, victim: int, monkeypatch) -> None:
+    config = configured(None, steps=None, algorithm=algorithm, batch_size=24)
+    left, events = survivors_of(5, config, {victim: "step 9"}, monkeypatch)
+    assert len(left) == 4
+    assert len({model for _, model in left}) == 1
+    summary = left[0][0]
+    assert summary["ranks_left"] == [rank for rank in range(5) if rank != victim]
+    assert summary["epochs"] == 2
+    assert events.losses[2] < events.losses[1]
+    assert [event["lost"] for event in events.events] == [[victim]]
+
+
+@pytest.mark.parametrize("vote", ["server", "sharded", "tree", "hierarchical", "auto"])
+def test_every_vote_is_laid_out_anew(vote: str, monkeypatch) -> None:
+    left, _ = survivors_of(5, configured(None, steps=None, vote=vote), {0: "step 9"}, monkeypatch)
+    assert len(left) == 4
+    assert len({model for _, model in left}) == 1
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        {1: "step 4", 3: "step 4"},
+        {0: "step 4", 1: "step 11"},
+        {2: "step 13", 4: "judge"},
+        {0: "start", 1: "start"},
+        {3: "summary"},
+        {0: "summary", 2: "summary"},
+        {0: "step 3", 1: "step 5", 2: "step 7", 3: "step 9", 4: "step 11"},
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["signum", "relaysgd"])
+def test_several_die_whenever_they_like(deaths: dict[int, str], algorithm: str, monkeypatch) -> None:
+    config = configured(None, steps=None, algorithm=algorithm, batch_size=24)
+    left, events = survivors_of(6, config, deaths, monkeypatch)
+    assert len(left) == 6 - len(deaths)
+    assert len({model for _, model in left}) == 1
+    assert sorted(rank for event in events.events for rank in event["lost"]) == sorted(deaths)
+    assert left[0][0]["epochs"] == 2
+
+
+def test_nobody_is_lost_to_a_run_in_which_nobody_dies(monkeypatch) -> None:
+    quiet, events = survivors_of(4, configured(None), {}, monkeypatch)
+    monkeypatch.undo()
+    assert not events.events
+    plain = simulate(4, lambda comm: train(comm, configured(None), Tracker())[0]["checksum"])
+    assert [summary["checksum"] for summary, _ in quiet] == plain
+
+
+def test_a_liar_stays_one_whatever_number_it_gets(monkeypatch) -> None:
+    liars = {"attack": "invert", "byzantine": "ranks:5", "quarantine": 0.001}
+    config = configured(None, steps=None, batch_size=4, epochs=2, **liars)
+    left, _ = survivors_of(7, config, {0: "step 7", 1: "step 8"}, monkeypatch)
+    summary = left[0][0]
+    assert summary["byzantine"] == [5]
+    assert set(summary["quarantined"]) == {"5"}
+    assert summary["agreement_by_rank"][0] is None
+
+
+@pytest.mark.parametrize("lost_data", ["leave", "redistribute"])
+def test_the_data_of_the_dead_are_left_or_dealt_anew(lost_data: str, monkeypatch) -> None:
+    held: list[int] = []
+    original = Session.summary
+
+    def summary(self: Session) -> Any:
+        held.append(len(self.shard.y_train))
+        return original(self)
+
+    monkeypatch.setattr(Session, "summary", summary)
+    config = configured(None, steps=None)
+    config = Config(
+        config.problem, config.algorithm, config.network, config.run, failures=FailuresConfig(lost_data=lost_data)
+    )
+    survivors_of(3, config, {1: "step 4"}, monkeypatch)
+    samples = 1437
+    assert sum(held) == (samples if lost_data == "redistribute" else samples * 2 // 3)
+
+
+def test_a_rank_that_dies_is_a_failure_in_the_verbs_of_the_others() -> None:
+    def body(comm: Comm) -> Any:
+        if comm.rank == 1:
+            comm.die()
+        with pytest.raises(RankFailure, match="another rank has died"):
+            comm.barrier()
+        left = comm.survivors()
+        return left.members, left.founders, left.allreduce(torch.tensor([1])).item()
+
+    assert simulate(4, body) == [((0, 2, 3), 4, 3), None, ((0, 2, 3), 4, 3), ((0, 2, 3), 4, 3)]

@@ -140,7 +140,9 @@ class Comm(abc.ABC):
             return
         missing = self.size - 1
         ring = [torch.empty_like(block) for _ in range(min(buffers, missing))]
-        requests = [self._irecv(slot, ANY, tag) for slot in ring]
+        # from one rank each: MPICH 5.0 now and then loses a message that is awaited from any, where some ranks are on other nodes
+        sources = (rank for rank in range(self.size) if rank != root)
+        requests = [self._irecv(slot, source, tag) for slot, source in zip(ring, sources, strict=False)]
         unposted = missing - len(requests)
         self._count(started, block, received=missing)
         yield [block]
@@ -152,7 +154,7 @@ class Comm(abc.ABC):
             missing -= len(done)
             again, unposted = done[:unposted], max(0, unposted - len(done))
             for i in again:
-                requests[i] = self._irecv(ring[i], ANY, tag)
+                requests[i] = self._irecv(ring[i], next(sources), tag)
             for i in sorted(set(done) - set(again), reverse=True):
                 del requests[i], ring[i]
 

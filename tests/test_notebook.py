@@ -259,6 +259,18 @@ def test_a_program_may_end_early_but_not_with_a_code(cell):
 
 
 @launches
+def test_ranks_that_are_n_worlds_of_one_are_an_error(cell, monkeypatch, tmp_path):
+    launcher = tmp_path / "mpiexec"  # starts two processes that know nothing of each other, as another MPI's would
+    launcher.write_text('#!/bin/sh\nshift 2\nfor r in 0 1; do PMI_RANK=$r PMI_SIZE=2 "$@" & done; wait\n')
+    launcher.chmod(0o755)
+    monkeypatch.setattr(magic, "find_mpiexec", lambda: str(launcher))
+    world = "import types, sys\nsys.modules['mpi4py.MPI'] = types.SimpleNamespace(Is_initialized=lambda: True, "
+    world += "Is_finalized=lambda: False, COMM_WORLD=types.SimpleNamespace(size=1, Abort=lambda code: None))"
+    with pytest.raises(RanksFailed, match="MPI sees 1 rank, but .* started more"):
+        cell("-n 2", world)
+
+
+@launches
 def test_an_interrupt_ends_all_ranks(tmp_path):
     program = f"""
 from mpisign.notebook import magic

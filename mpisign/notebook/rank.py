@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..environment import launched, limit_threads
+from ..environment import check_world, launched, limit_threads
 from .luggage import execute, unpack
 
 START = 60
@@ -81,6 +81,9 @@ def _run(folder: Path, stack: Path, seconds: float, namespace: dict[str, Any]) -
     except SystemExit as end:
         if end.code:
             raise
+    mpi = _started_mpi()
+    if mpi is not None:
+        check_world(mpi.COMM_WORLD.size, launched())  # an mpiexec of another MPI starts n worlds of one rank
     return pickle.dumps(namespace[out] if out else None)
 
 
@@ -113,10 +116,16 @@ def _failure(error: BaseException) -> Failure:
 def _end_all() -> None:
     """End all ranks: they may wait for this one. Finalising MPI here would wait for them."""
     sys.stdout.flush()
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+    mpi = _started_mpi()
+    if mpi is not None:
         mpi.COMM_WORLD.Abort(1)
     os._exit(1)
+
+
+def _started_mpi() -> Any:
+    """mpi4py.MPI, where the cell has started MPI."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
 
 
 if __name__ == "__main__":

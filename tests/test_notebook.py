@@ -266,7 +266,7 @@ def test_ranks_that_are_n_worlds_of_one_are_an_error(cell, monkeypatch, tmp_path
     monkeypatch.setattr(magic, "find_mpiexec", lambda: str(launcher))
     world = "import types, sys\nsys.modules['mpi4py.MPI'] = types.SimpleNamespace(Is_initialized=lambda: True, "
     world += "Is_finalized=lambda: False, COMM_WORLD=types.SimpleNamespace(size=1, Abort=lambda code: None))"
-    with pytest.raises(RanksFailed, match="MPI sees 1 rank, but .* started more"):
+    with pytest.raises(RanksFailed, match=r"MPI sees 1 rank, but .* started more"):
         cell("-n 2", world)
 
 

@@ -98,6 +98,21 @@ def check_vendor(vendor: str, launch: Launch, environ: Mapping[str, str] = os.en
         raise EnvironmentProblem(f"this Python's MPI is {vendor}, but {launch.title} started it. {_remedy(launch)}")
 
 
+def outlives_ranks(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether MPI goes on when a rank dies: Open MPI's does under `mpirun --with-ft ulfm`, and only there."""
+    return launched(environ).launcher == "openmpi" and environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
+def prepare_to_survive(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Before MPI starts, where it `outlives_ranks`: leave out collectives that don't, and let agreements be real ones.
+
+    coll/han and adapt may return wrong data as success after a death, across hosts (Open MPI's issues 11794, 13915).
+    """
+    if outlives_ranks(environ):
+        environ.setdefault("OMPI_MCA_coll", "^han,adapt")
+        environ.setdefault("OMPI_MCA_coll_ftagree_agreement", "1")
+
+
 def limit_threads(launch: Launch, environ: MutableMapping[str, str] = os.environ) -> int:
     """Set the thread variables in `environ` to this rank's share of the cores, unless the user did; return the number.
 

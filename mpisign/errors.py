@@ -67,6 +67,12 @@ class RanksFailed(MpisignError, RuntimeError):
     code = 75
 
 
+class Deserted(MpisignError, RuntimeError):
+    """So many ranks are gone that those that are left must not go on: the others may do so without them."""
+
+    code = 75
+
+
 class Interrupted(MpisignError):
     """A run was asked to stop, and has written a checkpoint to go on from."""
 

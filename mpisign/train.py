@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from .errors import ConfigError, MpisignError
 from .options import parse, to_toml
 
 if TYPE_CHECKING:
-    from .comm import Comm
+    from .comm import Comm, MPIComm
+    from .comm.guard import Unguarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,30 +47,30 @@ def _refuse(error: MpisignError, speaks: bool) -> int:
     if not speaks:
         return 0  # a launcher ends the job at the first rank with another code, perhaps before rank 0 has spoken
     print(f"mpisign.train: {error}", file=sys.stderr, flush=True)
-    return 2
+    return error.code
 
 
 def _under_mpi(config: Config, launch: environment.Launch) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):  # until the guard stands
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # until the guard stands
         signal.signal(number, lambda number, _: os._exit(128 + number))
-    from .comm import MPIComm
-    from .comm.guard import guard
+    from .comm import world
+    from .comm.guard import Guard
 
-    comm = MPIComm()
+    comm: MPIComm = world()
     environment.check_world(comm.size, launch)
-    guard(comm.rank, comm.size, comm.abort)
+    guard = Guard(comm.rank, comm.size, comm.abort, config.failures.timeout, config.run.output is not None, comm.rescue)
     if comm.rank == 0:
         for problem in environment.problems(launch):
             print(f"mpisign.train: {problem}", file=sys.stderr)
         if comm.size == 1:
             print("1 rank, nobody to vote with: for more, mpirun -n 16 python -m mpisign.train, or --simulate 16")
     try:
-        run(comm, config)
+        run(comm, config, guard)
     except MpisignError as error:
         if not error.everywhere:
             raise  # the guard ends the other ranks
-        return _refuse(error, comm.rank == 0)
-    return 0
+        return comm.leave(_refuse(error, comm.rank == 0))
+    return comm.leave(0)
 
 
 def _simulated(config: Config, ranks: int) -> int:
@@ -82,7 +83,7 @@ def _simulated(config: Config, ranks: int) -> int:
     return 0
 
 
-def run(comm: "Comm", config: Config, stop_is_wanted: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[str, Any]:
     """Train on all ranks together, show and write what comes of it, and return the figures."""
     from . import kernels
     from .tracking import Console, Tracker
@@ -103,7 +104,7 @@ def run(comm: "Comm", config: Config, stop_is_wanted: Callable[[], bool] = lambd
     def tracker(continues: bool) -> Tracker:
         return Console(output, to_toml(config), overwrite, bar, resume=continues or config.run.resume is not None)
 
-    return train(comm, config, tracker, stop_is_wanted)[0]
+    return train(comm, config, tracker, guard)[0]
 
 
 def _done(config: Config) -> dict[str, Any] | None:

@@ -8,12 +8,16 @@ import torch
 from .algorithms.base import checksum
 from .assembly import Shard
 from .comm import Comm
+from .comm.guard import Unguarded
 from .config import Config
 from .errors import DisagreementError, Interrupted, RankFailure
 from .resuming import Archive
 from .session import Session
 from .survival import Memory, Rounds
 from .tracking import Metrics, Tracker
+
+RECOVERY = 30.0
+"""Seconds that ranks may take to go on after a failure; what takes longer hangs, and the job ends."""
 
 _STOP = 1  # a rank's wish at an agreement
 
@@ -22,7 +26,7 @@ def train(
     comm: Comm,
     config: Config,
     tracker: Tracker | Callable[[bool], Tracker],
-    stop_is_wanted: Callable[[], bool] = lambda: False,
+    guard: Unguarded | None = None,
 ) -> tuple[Metrics, torch.nn.Module]:
     """Train as `config` says, on all ranks together; return the run's figures and the model, the same on every rank.
 
@@ -41,12 +45,13 @@ def train(
         config: the settings.
         tracker: shows and writes what comes of it; or a function that makes it, on the rank that is the first one, and is
             told whether a run is continued.
-        stop_is_wanted: asked on each rank now and then; if any says so, all write a checkpoint after the same step.
+        guard: is told that a rank gets on, and says whether to stop; if any rank's does, all write a checkpoint after the
+            same step.
 
     Raises:
         Interrupted: on all ranks, once that checkpoint is written.
     """
-    return _Job(comm, config, tracker, stop_is_wanted).run()
+    return _Job(comm, config, tracker, guard or Unguarded()).run()
 
 
 class _Job:
@@ -55,9 +60,9 @@ class _Job:
         comm: Comm,
         config: Config,
         tracker: Tracker | Callable[[bool], Tracker],
-        stop_is_wanted: Callable[[], bool],
+        guard: Unguarded,
     ) -> None:
-        self.comm, self.config, self._stop_is_wanted = comm, config, stop_is_wanted
+        self.comm, self.config, self._guard = comm, config, guard
         self._make_tracker = (lambda continues: tracker) if isinstance(tracker, Tracker) else tracker
         self._tracker: Tracker | None = None
         self._archive, self._memory = Archive(config), Memory()
@@ -68,17 +73,23 @@ class _Job:
         failed_at, before = None, self.comm.members
         while True:
             try:
-                if failed_at is not None:
-                    self.comm = self.comm.survivors()
-                session = self._session()
-                session.start()
-                if failed_at is not None:
-                    self._report(session, before, failed_at)
+                if failed_at is None:
+                    session = self._session()
+                else:
+                    session = self._recover(before, failed_at)
                     failed_at, before = None, self.comm.members
                 self._train(session)
                 return self._end(session)
             except RankFailure:
                 failed_at = failed_at or time.perf_counter()
+
+    def _recover(self, before: Sequence[int], failed_at: float) -> Session:
+        with self._guard.within(RECOVERY):
+            self.comm = self.comm.survivors()
+            session = self._session()
+            session.comm.barrier()
+        self._report(session, before, failed_at)
+        return session
 
     def _session(self) -> Session:
         """Begin, or go on from what all remember, or else from what is on disk."""
@@ -120,7 +131,9 @@ class _Job:
         comm, archive = self.comm, self._archive
         rounds = Rounds(comm, session.steps_taken)
         agrees = comm.resilient or archive.writes
+        session.start()
         while True:
+            self._guard.alive()
             if session.epoch_is_due:
                 session.judge()
             if session.is_over:
@@ -130,7 +143,7 @@ class _Job:
             if archive.is_due(step):
                 archive.save(comm, step, session.state())
             if agrees and rounds.are_due(step):
-                if rounds.agree(step, _STOP if self._stop_is_wanted() else 0) == _STOP:
+                if rounds.agree(step, _STOP if self._guard.stop_is_wanted else 0) == _STOP:
                     self._interrupt(session)
                 if comm.resilient:
                     self._memory.keep(step, session.state())

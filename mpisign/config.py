@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from . import registry
 from .errors import ConfigError
+from .faults import parse_faults
 from .schedules import parse_schedule
 
 Check = Callable[[Any, str], None]
@@ -68,6 +69,10 @@ def _check_byzantine(spec: str, where: str) -> None:
         raise ConfigError(
             f"{where}: wanted a number of workers, a share in [0, 1), or ranks, as in 3, 0.4 or ranks:1,3"
         )
+
+
+def _check_faults(spec: str, where: str) -> None:
+    parse_faults(spec, where)
 
 
 def _check_schedule(spec: str, where: str) -> None:
@@ -449,6 +454,16 @@ class FailuresConfig:
     lost_data: Literal["leave", "redistribute"] = field(
         default="leave",
         metadata=_about("--lost-data", "the samples of a worker that died: left out, or dealt anew with all others"),
+    )
+    inject: str | None = field(
+        default=None,
+        metadata=_about(
+            "--inject",
+            "faults on purpose: kill:rank=3,step=17, stop:rank=2,after=1.5,for=2, slow:rank=1,factor=5, nan:rank=1,step=4, "
+            "drop:rank=1,share=0.1; with ; between several, and any for a rank or step by chance",
+            _check_faults,
+            "FAULTS",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from .batches import Batches
 from .comm import Comm
 from .config import Config
 from .evaluation import average, judge
+from .faults import Faults
 from .figures import Counts, epoch_figures, run_figures
 from .lies import overhear, tamper
 from .schedules import factors
@@ -31,9 +32,17 @@ class Session:
         config: the settings.
         tracker: shows and writes what comes of it.
         shard: this rank's data, where it has them already.
+        faults: what goes wrong on purpose.
     """
 
-    def __init__(self, comm: Comm, config: Config, tracker: Tracker, shard: Shard | None = None) -> None:
+    def __init__(
+        self,
+        comm: Comm,
+        config: Config,
+        tracker: Tracker,
+        shard: Shard | None = None,
+        faults: Faults | None = None,
+    ) -> None:
         self.comm, self.config, self.tracker = comm, config, tracker
         lie, self.attack = build_attack(comm, config)
         self._hears = lie.overhears == "gradients"
@@ -46,6 +55,7 @@ class Session:
         run, epochs = config.run, self.batches.steps / self.batches.steps_per_epoch
         factor = factors(run.schedule, run.warm_up, self.batches.steps_per_epoch, epochs)
         self.rates = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
+        self.faults = faults or Faults((), 0, 1, 0)
         self.counts, self.own = Counts(), Counts()  # in this epoch, and in those before
         self.metrics: list[Metrics] = []
         self._judged_at = 0  # after so many steps
@@ -77,6 +87,7 @@ class Session:
         batches = self.batches
         self.tracker.begin(batches.epochs, batches.steps_per_epoch, self.metrics, batches.taken)
         self.comm.barrier()
+        self.faults.begin()
         self._started = time.perf_counter()
 
     def step(self) -> None:
@@ -85,6 +96,7 @@ class Session:
         worker, watch = comm.members[comm.rank], optimizer.watch
         self.model.train()
         optimizer.zero_grad()
+        began = time.perf_counter()
         if len(indices := self.batches.take()):
             labels = self.attack.labels(shard.y_train[indices], shard.classes)
             # a lie needs the whole gradient before any of it leaves
@@ -99,6 +111,7 @@ class Session:
         if self._hears:
             overhear(comm, self.attack, optimizer)
         tamper(self.attack, optimizer)
+        self.faults.before_update(optimizer.steps_taken, optimizer.parameters, time.perf_counter() - began)
         before = comm.traffic.sent
         optimizer.step()
         self.rates.step()

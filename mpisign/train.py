@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import environment
 from .config import Config
 from .errors import ConfigError, MpisignError
+from .faults import parse_faults
 from .options import parse, to_toml
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ def _simulated(config: Config, ranks: int) -> int:
 
     from .comm import simulate
 
+    faults = parse_faults(config.failures.inject) if config.failures.inject else ()
+    if any(fault.kind == "stop" or fault.after is not None for fault in faults):
+        raise ConfigError(f"--inject {config.failures.inject}: simulated ranks know no time; name a step, and no stop")
     torch.set_num_threads(1)
     simulate(ranks, run, config)
     return 0

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -11,6 +12,7 @@ from .comm import Comm
 from .comm.guard import Unguarded
 from .config import Config
 from .errors import DisagreementError, Interrupted, RankFailure
+from .faults import Faults, parse_faults
 from .resuming import Archive
 from .session import Session
 from .survival import Memory, Rounds
@@ -67,10 +69,14 @@ class _Job:
         self._tracker: Tracker | None = None
         self._archive, self._memory = Archive(config), Memory()
         self._shard: Shard | None = None
+        self._faults: Faults | None = None
 
     def run(self) -> tuple[Metrics, torch.nn.Module]:
         """Train, and begin again with those that are left, as often as it takes."""
-        failed_at, before = None, self.comm.members
+        failed_at, before = (
+            None,
+            self.comm.members,
+        )  # seconds since 1970, of the first of those failures not reported yet
         while True:
             try:
                 if failed_at is None:
@@ -81,7 +87,7 @@ class _Job:
                 self._train(session)
                 return self._end(session)
             except RankFailure:
-                failed_at = failed_at or time.perf_counter()
+                failed_at = failed_at or time.time()
 
     def _recover(self, before: Sequence[int], failed_at: float) -> Session:
         with self._guard.within(RECOVERY):
@@ -98,13 +104,21 @@ class _Job:
         state = remembered or self._archive.newest(comm)
         tracker = self._speaking(continues=state is not None or comm.size < comm.founders)
         keep = bool(comm.allreduce(torch.tensor([int(self._keeps_data)]), "min"))
-        session = Session(comm, self.config, tracker, self._shard if keep else None)
+        session = Session(comm, self.config, tracker, self._shard if keep else None, self._faults)
         self._shard = session.shard
+        if self._faults is None:
+            self._faults = session.faults = comm.together(partial(self._injected, session.batches.steps))
         if state is not None:
             session.restore(state, same_data=keep or session.is_among_the_same_ranks(state))
         if remembered is not None and session.optimizer.replicated:
             self._insist_on_one_model(session)
         return session
+
+    def _injected(self, steps: int) -> Faults:
+        comm, run, spec = self.comm, self.config.run, self.config.failures.inject
+        log = run.output / "events.jsonl" if run.output else None
+        faults = parse_faults(spec) if spec else ()
+        return Faults(faults, comm.members[comm.rank], comm.founders, steps, run.seed, log, lambda: self.comm.die())
 
     @property
     def _keeps_data(self) -> bool:
@@ -169,7 +183,7 @@ class _Job:
         return summary, model
 
     def _report(self, session: Session, before: Sequence[int], failed_at: float) -> None:
-        seconds, members = time.perf_counter() - failed_at, self.comm.members
+        seconds, members = time.time() - failed_at, self.comm.members
         lost = sorted(set(before) - set(members))
         step = session.batches.taken
         session.tracker.event(
@@ -178,6 +192,7 @@ class _Job:
                 "lost": lost,
                 "ranks_left": list(members),
                 "step": step,
+                "time": failed_at,
                 "seconds": seconds,
                 "message": f"rank {', '.join(map(str, lost))} died: {len(members)} of {self.comm.founders} go on after step "
                 f"{step}, {seconds:.2f} s later",

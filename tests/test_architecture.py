@@ -26,6 +26,7 @@ LAYERS = [  # a file may import from its own layer and those before it
         "dip",
         "noise",
         "schedules",
+        "faults",
         "__init__",
     },
     {"kernels", "registry"},

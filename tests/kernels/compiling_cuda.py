@@ -15,7 +15,6 @@ class NoCompiler(RuntimeError):
 def all_kernels(architectures: list[tuple[int, int]]) -> dict[tuple[str, tuple[int, int]], str]:
     """Return the PTX of each kernel for each compute capability."""
     from numba import cuda, types
-    from numba.cuda import dispatcher
 
     try:
         cuda.compile(lambda a: None, types.void(types.int64), cc=architectures[0], device=False, abi="numba")
@@ -23,21 +22,24 @@ def all_kernels(architectures: list[tuple[int, int]]) -> dict[tuple[str, tuple[i
         raise NoCompiler(f"it can't compile ({error})".replace("\n", " ")) from error
     from mpisign.kernels.cuda import KERNELS
 
-    found, plain = {}, dispatcher.get_current_device
+    return {(kernel.py_func.__name__, cc): one_kernel(kernel, cc) for cc in architectures for kernel in KERNELS}
+
+
+def one_kernel(kernel: Any, cc: tuple[int, int]) -> str:
+    """Return the PTX of a kernel for a compute capability."""
+    from numba import cuda, types
+    from numba.cuda import dispatcher
+
+    plain, signature = (
+        dispatcher.get_current_device,
+        types.void(*[types.int64] * len(inspect.signature(kernel.py_func).parameters)),
+    )
+    # a function that kernels call is compiled for the device that is there; what it is compiled to is the same
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
     try:
-        for cc in architectures:
-            # a function that kernels call is compiled for the device that is there; what it is compiled to is the same
-            dispatcher.get_current_device = lambda cc=cc: SimpleNamespace(compute_capability=cc)
-            for kernel in KERNELS:
-                found[kernel.py_func.__name__, cc] = _ptx(cuda, kernel, types, cc)
+        ptx, _ = cuda.compile(kernel.py_func, signature, cc=cc, device=False, abi="numba")
     finally:
         dispatcher.get_current_device = plain
-    return found
-
-
-def _ptx(cuda: Any, kernel: Any, types: Any, cc: tuple[int, int]) -> str:
-    signature = types.void(*[types.int64] * len(inspect.signature(kernel.py_func).parameters))
-    ptx, _ = cuda.compile(kernel.py_func, signature, cc=cc, device=False, abi="numba")
     return str(ptx)
 
 

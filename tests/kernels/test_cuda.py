@@ -22,13 +22,13 @@ ARCHITECTURES = [(7, 0), (8, 0), (9, 0), (10, 0)]
 CHECKED = {name for name in kernels.__all__ if callable(getattr(kernels, name)) and name[0].islower()}
 
 
-def simulated(*flags: str) -> None:
-    """Run the tests of `cuda_in_simulation.py` in a Python of their own: Numba decides on the simulator when it is imported."""
-    file = Path(__file__).with_name("cuda_in_simulation.py")
+def on_the_cpu(*flags: str, **environment: str) -> None:
+    """Run the tests of `cuda_on_the_cpu.py` in a Python of their own: Numba decides on its simulator when it is imported."""
+    file = Path(__file__).with_name("cuda_on_the_cpu.py")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", *flags, str(file)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=600,
@@ -38,12 +38,12 @@ def simulated(*flags: str) -> None:
 
 
 def test_every_kernel_has_the_bits_of_the_reference_under_the_simulator() -> None:
-    simulated("-m", "not slow")
+    on_the_cpu("-m", "not slow", NUMBA_ENABLE_CUDASIM="1")
 
 
 @pytest.mark.slow
 def test_every_kernel_has_the_bits_of_the_reference_at_all_sizes_to_300() -> None:
-    simulated("-m", "slow")
+    on_the_cpu("-m", "slow", NUMBA_ENABLE_CUDASIM="1")
 
 
 @pytest.fixture
@@ -185,6 +185,15 @@ def test_every_kernel_compiles_to_rounded_operations_and_wide_loads(
         assert not re.search(r"\bld\.(?!param|global|shared)\S*", body), f"{where}: a load from no named space"
         assert ("ld.global.v4.f32" in body) == (name in WIDE_LOADS), where
         assert ("st.global.v4.f32" in body) == (name in WIDE_STORES), where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda cc: f"{cc[0]}.{cc[1]}")
+def test_what_every_kernel_compiles_to_has_the_bits_of_the_reference(
+    compiled: dict[tuple[str, tuple[int, int]], str], architecture: tuple[int, int]
+) -> None:
+    assert compiled
+    on_the_cpu("-m", "not slow", MPISIGN_TEST_PTX=f"{architecture[0]}.{architecture[1]}", NUMBA_ENABLE_CUDASIM="0")
 
 
 @pytest.mark.slow

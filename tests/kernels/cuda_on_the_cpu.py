@@ -1,9 +1,12 @@
-"""The CUDA kernels under Numba's simulator against reference.py, bit for bit; test_cuda.py runs this with NUMBA_ENABLE_CUDASIM=1.
+"""The CUDA kernels on the CPU against reference.py, bit for bit; test_cuda.py runs this, in a Python of its own.
 
-Tensors of the CPU stand for those of a device. Every kernel's loads and stores are watched: what belongs to no tensor raises.
+Tensors of the CPU stand for those of a device. With NUMBA_ENABLE_CUDASIM=1 Numba's simulator runs the kernels' text; else,
+where numba-cuda has its compiler, ptx.py runs what they compile to. All loads and stores are watched: what belongs to no
+tensor raises. MPISIGN_TEST_PTX names a compute capability.
 """
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 
@@ -14,13 +17,32 @@ from test_kernels import SPECIALS, ones, tensors, values, words_of
 
 from mpisign import kernels, reference
 from mpisign.kernels import Layout, cuda
-from mpisign.kernels.cuda import launching, memory
+from mpisign.kernels.cuda import launching, memory, signs
 
-assert memory.SIMULATED, "set NUMBA_ENABLE_CUDASIM=1 before Python starts"
+if not memory.SIMULATED:
+    import compiling_cuda
+    import ptx
+
+    ARCHITECTURE = tuple(map(int, os.environ.get("MPISIGN_TEST_PTX", "9.0").split(".")))
+    PROGRAMS: dict[object, ptx.Program] = {}
+
+    def may_touch(address: int, nbytes: int) -> None:
+        """Raise where memory belongs to no tensor."""
+        if not any(start <= address and address + nbytes <= stop for start, stop in memory.watched):
+            raise IndexError(f"{nbytes} bytes at {address:#x} belong to no tensor")
+
+    def interpret(kernel: object, blocks: int, _device: torch.device, *arguments: int) -> None:
+        """Run a kernel's PTX in place of a launch."""
+        if kernel not in PROGRAMS:
+            PROGRAMS[kernel] = ptx.Program(compiling_cuda.one_kernel(kernel, ARCHITECTURE), may_touch)
+        PROGRAMS[kernel].run(blocks, memory.THREADS, [int(argument) for argument in arguments])
+
+
 sys.setswitchinterval(1e-4)  # the simulator polls its threads
 gc.freeze()  # what is there by now is no tensor of a test, and need not be looked through
 
 FEW = [0, 1, 2, 3, 4, 5, 63, 64, 65, 127, 128, 129, 300]
+FEW += [] if memory.SIMULATED else [64 * signs.TILE + 5]  # a second tile
 SIZES = pytest.mark.parametrize(
     "sizes",
     [FEW, *(pytest.param(list(range(first, first + 43)), marks=pytest.mark.slow) for first in range(0, 301, 43))],
@@ -31,12 +53,14 @@ SIZES = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def memory_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels touch what belongs to a tensor, and nothing else."""
-    plain: Callable[..., None] = launching.launch
+    plain: Callable[..., None] = launching.launch if memory.SIMULATED else interpret
 
     def watched(*arguments: object) -> None:
         alive = (thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor))
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in alive}
-        monkeypatch.setattr(memory, "watched", [(start, start + size) for start, size in storages.items() if size])
+        monkeypatch.setattr(
+            memory, "watched", [(start, start + size) for start, size in storages.items() if size], False
+        )
         plain(*arguments)
 
     for module in (cuda, cuda.tally):

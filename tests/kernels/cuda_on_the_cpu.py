@@ -9,6 +9,8 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -379,6 +381,16 @@ def test_warming_up_starts_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(module, "launch", noted)
     cuda.warm_up("cpu")
     assert started == set(cuda.KERNELS)
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    elsewhere: Any = SimpleNamespace(get_device=lambda: 1, device="cuda:1")
+    layout, gradient = Layout([65]), torch.ones(65)
+    for gradients, momentum in (([elsewhere], None), ([gradient], elsewhere)):
+        with pytest.raises(ValueError, match="a kernel on cpu was given a tensor on cuda:1: move all"):
+            cuda.sign_ballot(layout, gradients, momentum, ones(1), ones(1), "plus", 0, on(layout), kernels.NOTHING_KEPT)
+    with pytest.raises(ValueError, match="tensor on cuda:1"):
+        cuda.Tally(layout, 1, "cpu").add([elsewhere])
 
 
 def test_a_touch_beyond_all_tensors_is_noticed() -> None:

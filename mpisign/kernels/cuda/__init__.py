@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..layout import Layout
 from . import counting, norms, signs
-from .launching import coordinate_tiles, launch, table, upload, word_tiles
+from .launching import coordinate_tiles, insist_on, launch, table, upload, word_tiles
 from .memory import THREADS
 from .tally import AnyVerdict, Tally, Verdict
 
@@ -74,6 +74,7 @@ def sign_ballot(
 ) -> Tensor:
     """As `kernels.sign_ballot`; returns bool[] on the device."""
     device, interpolates = ballot.device, kept.shape[1] > 0
+    insist_on(device, momentum)
     blocks, tiles = coordinate_tiles(layout, device)
     finite = torch.ones((), dtype=torch.bool, device=device)
     _write_presence(layout, gradients, ballot)
@@ -102,6 +103,7 @@ def stochastic_sign_ballot(
     """As `kernels.stochastic_sign_ballot`; `norm` may be float32[] on the device; returns bool[] on the device."""
     device = ballot.device
     length = norm if isinstance(norm, Tensor) else torch.full((), norm, dtype=torch.float32, device=device)
+    insist_on(device, length)
     votes = torch.full((), any(vector is not None for vector in vectors), dtype=torch.bool, device=device)
     blocks, tiles = coordinate_tiles(layout, device)
     _write_presence(layout, vectors, ballot)
@@ -123,7 +125,10 @@ def stochastic_sign_ballot(
 
 
 def descend(parameters: Sequence[Tensor | None], verdict: AnyVerdict, steps: Floats, decays: Floats) -> None:
-    """As `kernels.descend`; a verdict in the CPU's memory is copied first."""
+    """As `kernels.descend`; a verdict in the CPU's memory is copied first, which waits unless its message is pinned.
+
+    A pinned message must stay as it is until the copy is done.
+    """
     device = next((x.device for x in parameters if x is not None), None)
     if device is None:
         return
@@ -188,6 +193,7 @@ def l2_norm(layout: Layout, vectors: Sequence[Tensor | None]) -> Tensor:
 
 def sign_sums(layout: Layout, planes: Tensor, voters: Tensor, sums: Tensor) -> None:
     """As `kernels.sign_sums`; all tensors on the device, and the rows of `planes` contiguous."""
+    insist_on(sums.device, planes, voters)
     blocks, tiles = coordinate_tiles(layout, sums.device)
     launch(
         signs.sign_sums,
@@ -206,6 +212,7 @@ def sign_sums(layout: Layout, planes: Tensor, voters: Tensor, sums: Tensor) -> N
 
 def residuals(layout: Layout, moved: Tensor, scales: Floats, ballot: Tensor, errors: Tensor) -> None:
     """As `kernels.residuals`; scales in the CPU's memory."""
+    insist_on(moved.device, ballot, errors)
     blocks, tiles = coordinate_tiles(layout, moved.device)
     launch(
         signs.residuals,
@@ -224,6 +231,7 @@ def residuals(layout: Layout, moved: Tensor, scales: Floats, ballot: Tensor, err
 def scaled_sign_means(layout: Layout, ballots: Tensor, scales: Floats, means: Tensor) -> Tensor:
     """As `kernels.scaled_sign_means`; scales in the CPU's memory; returns bool[n, P] on the device."""
     device, parameters = means.device, len(layout.numels)
+    insist_on(device, ballots)
     blocks, tiles = coordinate_tiles(layout, device)
     present = torch.empty((len(ballots), parameters), dtype=torch.bool, device=device)
     launch(

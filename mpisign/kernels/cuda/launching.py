@@ -44,8 +44,19 @@ def table(
     layout: Layout, device: torch.device, tensors: Sequence[Tensor | None], *factors: npt.NDArray[np.float32]
 ) -> Tensor:
     """Return what kernels know of parameters: addresses, numels, starts, and factors, float32[P] or float32[F, P] each."""
+    insist_on(device, *tensors)
     wanted = (np.asarray(factor, np.float32) for factor in factors)
     return upload(device, addresses_of(tensors), layout.numels, layout.starts, *wanted)
+
+
+def insist_on(device: torch.device, *tensors: Tensor | None) -> None:
+    """Raise ValueError where a tensor lies on another device: a kernel would take its address for one of its own memory."""
+    own = device.index if device.type == "cuda" else -1
+    for tensor in tensors:
+        if tensor is not None and tensor.get_device() != own:
+            raise ValueError(
+                f"a kernel on {device} was given a tensor on {tensor.device}: move all of them to one device"
+            )
 
 
 def coordinate_tiles(layout: Layout, device: torch.device) -> tuple[int, Tensor]:

@@ -12,7 +12,7 @@ from .. import tally
 from ..layout import Layout
 from ..tally import Tie, addresses_of
 from . import counting
-from .launching import launch, table, upload, word_tiles
+from .launching import insist_on, launch, table, upload, word_tiles
 from .memory import THREADS
 
 _TIE_RULES: dict[Tie, int] = {"plus": 0, "coin": 1, "abstain": 2}
@@ -75,6 +75,7 @@ class Tally:
     def add(self, ballots: Sequence[Tensor]) -> None:
         """Count ballots, each uint64[layout.message] on the device; what they hold where they abstain isn't read."""
         self._admit(len(ballots))
+        insist_on(self.device, *ballots)
         for first in range(0, len(ballots), counting.BATCH):
             batch = ballots[first : first + counting.BATCH]
             used, self.added = self.added.bit_length(), self.added + len(batch)
@@ -105,6 +106,7 @@ class Tally:
     def merge(self, counters: Tensor, voters: Tensor, added: int, count: Tensor) -> None:
         """Add what another tally of the same layout has counted, as in `kernels.Tally.merge`; tensors of this device."""
         self._admit(added)
+        insist_on(self.device, counters, voters, count)
         used, self.added = self.added.bit_length(), self.added + added
         counters = counters.contiguous()
         launch(
@@ -124,6 +126,7 @@ class Tally:
     def decide(self, key: int, verdict: Verdict) -> None:
         """Write the majority of the ballots; a tie falls by the verdict's rule, a coin by (key, word)."""
         layout = self.layout
+        insist_on(self.device, verdict.message)
         blocks, tiles = word_tiles(layout, self.device)
         launch(
             counting.majority,

@@ -84,6 +84,28 @@ def test_only_the_kernels_import_numba() -> None:
     assert importers("llvmlite") == {"kernels/cpu.py", "kernels/cuda/memory.py"}
 
 
+def test_nothing_is_loaded_by_what_could_run_code() -> None:
+    for name in ("marshal", "shelve", "dill", "cloudpickle", "joblib", "_pickle"):
+        assert not importers(name), name
+    assert importers("pickle") == {"tasks/images.py"}  # torchvision's files, by a class that calls nothing
+    names = {ast.unparse(node) for node in _attributes(PACKAGE / "tasks" / "images.py") if _of(node) == "pickle"}
+    assert names == {"pickle.Unpickler", "pickle.UnpicklingError"}
+    for path in FILES:
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            said = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            if ast.unparse(call.func) == "torch.load":
+                assert said.get("weights_only") == "True", path.name
+            assert said.get("allow_pickle", "False") == "False", path.name
+
+
+def _attributes(path: Path) -> list[ast.Attribute]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+
+
+def _of(node: ast.Attribute) -> str:
+    return ast.unparse(node.value)
+
+
 def test_only_a_tensor_on_a_gpu_makes_the_kernels_import_numba_cuda() -> None:
     program = "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
     program += (

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from mpisign.errors import ConfigError, RanksFailed
-from mpisign.notebook import launch, luggage, magic, rank
+from mpisign.notebook import launch, luggage, magic, parcel, rank
 
 starts_ranks = [
     pytest.mark.slow,
@@ -80,9 +82,43 @@ def test_a_name_that_is_not_there_is_refused_before_anything_starts(cell):
         cell("--with fingers", "pass")
 
 
-def test_what_can_not_be_pickled_is_refused_by_name(cell):
-    with pytest.raises(TypeError, match=r"lock can't be sent to other ranks"):
+def test_what_is_no_plain_value_is_refused_by_name_and_place(cell):
+    with pytest.raises(
+        TypeError, match=r"^lock can't be sent to other ranks: lock is a _thread.lock; wanted tensors, "
+    ):
         cell("--with lock", "pass", lock=threading.Lock())
+    with pytest.raises(
+        TypeError, match=r"^runs can't be sent to other ranks: runs\['a'\]\[1\] is a builtins.set; wanted"
+    ):
+        cell("--with runs", "pass", runs={"a": [1, {2}]})
+
+
+def test_an_object_that_could_run_code_when_it_is_read_is_not_sent(cell, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "sprung",)
+
+    with pytest.raises(TypeError, match="trap can't be sent to other ranks"):
+        cell("--with trap", "pass", trap=Trap())
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_plain_values_arrive_bit_for_bit(tmp_path):
+    sent = {"rows": [torch.tensor([float("nan"), -0.0]), np.arange(3, dtype=">i2")], "big": 2**70, "pair": (1, None)}
+    parcel.seal(tmp_path / "parcel", sent)
+    come = parcel.unseal(tmp_path / "parcel")
+    assert come["rows"][0].view(torch.int32).equal(sent["rows"][0].view(torch.int32))
+    assert (come["rows"][1].dtype, come["rows"][1].tolist()) == (np.dtype(">i2"), [0, 1, 2])
+    assert (come["big"], come["pair"]) == (2**70, (1, None))
+
+
+def test_what_a_module_holds_travels_by_its_name(shell):
+    shell.run_cell("import math\nfrom collections import OrderedDict\nfrom os.path import join\nroot = math.sqrt")
+    items = luggage.pack(["OrderedDict", "join", "root"], shell.user_ns)
+    assert {item.content for item in items} == {"collections:OrderedDict", "posixpath:join", "math:sqrt"}
+    there = {}
+    luggage.unpack(items, there)
+    assert all(there[name] is shell.user_ns[name] for name in ("OrderedDict", "join", "root"))
 
 
 def test_the_mpiexec_beside_this_python_is_preferred(tmp_path, monkeypatch):
@@ -143,6 +179,12 @@ def test_functions_travel_as_source_with_what_they_use_and_classes_too(shell):
     there = {}
     luggage.unpack(items, there)
     assert there["area"](2) == shell.user_ns["area"](2)
+
+
+def test_a_variable_that_has_only_the_name_of_an_attribute_stays_behind(shell):
+    shell.run_cell("import math\nsqrt, here = {1}, 2")
+    shell.run_cell("def root(x):\n    return [math.sqrt(x) + here for _ in range(1)][0]")
+    assert [item.name for item in luggage.pack(["root"], shell.user_ns)] == ["math", "here", "root"]
 
 
 def test_a_mistake_in_the_options_is_told_in_one_line(shell, capsys):
@@ -249,6 +291,14 @@ def test_ranks_that_wait_for_each_other_are_stopped_and_named(cell):
 def test_a_rank_that_dies_without_a_word_is_an_error(cell):
     with pytest.raises(RanksFailed, match="a rank ended without a word"):
         cell("-n 2", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+
+
+@launches
+def test_a_variable_that_can_not_come_back_is_an_error_of_its_rank(cell):
+    with pytest.raises(
+        RanksFailed, match=r"TypeError: found can't be sent to the notebook: found is a builtins.set; wanted"
+    ):
+        cell("-n 1 --out found", "found = {1}")
 
 
 @launches

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .luggage import Item
+from .parcel import seal, unseal
 from .rank import START, Failure, files_of
 
 # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these
@@ -79,7 +79,7 @@ def run(mpiexec: str, source: str, ranks: int, seconds: float, luggage: Sequence
     """
     with tempfile.TemporaryDirectory(prefix="mpisign-cell-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        (folder / "cell").write_bytes(pickle.dumps((source, list(luggage), out)))
+        seal(folder / "cell", {"source": source, "items": [vars(item) for item in luggage], "out": out})
         command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpisign.notebook.rank", name, str(seconds)]
         with (folder / "mpiexec.txt").open("w") as said:
             process = subprocess.Popen(
@@ -124,7 +124,7 @@ def _outcome(folder: Path, rank: int, source: str) -> Outcome:
     output = files.output.read_text(errors="replace") if files.output.exists() else ""
     failure = Failure(**json.loads(files.failure.read_text())) if files.failure.exists() else None
     ended = files.value.exists()
-    value = pickle.loads(files.value.read_bytes()) if ended else None  # noqa: S301  (from our own ranks)
+    value = unseal(files.value)["value"] if ended else None
     return Outcome(rank, output, failure, "had ended" if ended else _place(files.stack, source), value)
 
 

@@ -1,14 +1,18 @@
-"""What ranks get from a notebook: functions and classes as source, modules by name, everything else pickled."""
+"""What ranks get from a notebook: its functions and classes as source, what modules hold by name, and plain values."""
 
 import ast
+import dis
 import importlib
 import inspect
 import linecache
-import pickle
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal
+
+from .parcel import check_sendable
 
 NOTEBOOK = "<notebook {}>"
 """The file name of what a notebook has sent, in tracebacks."""
@@ -16,10 +20,10 @@ NOTEBOOK = "<notebook {}>"
 
 @dataclass(frozen=True)
 class Item:
-    """One variable: `content` is the name of a module, a source text, or a pickle."""
+    """One variable: `content` is the name of a module, "module:attribute", a source text, or the value itself."""
 
     name: str
-    kind: Literal["module", "source", "value"]
+    kind: Literal["module", "attribute", "source", "value"]
     content: Any
 
 
@@ -46,8 +50,7 @@ def unpack(items: Sequence[Item], namespace: dict[str, Any]) -> None:
         if item.kind == "source":
             execute(item.content, item.name, namespace)
         else:
-            load = importlib.import_module if item.kind == "module" else pickle.loads
-            namespace[item.name] = load(item.content)
+            namespace[item.name] = item.content if item.kind == "value" else _imported(item.content)
 
 
 def execute(source: str, title: str, namespace: dict[str, Any]) -> None:
@@ -62,10 +65,27 @@ def _item(name: str, value: Any) -> Item:
         return Item(name, "module", value.__name__)
     if _is_of_notebook(value):
         return Item(name, "source", _source(name, value))
-    try:
-        return Item(name, "value", pickle.dumps(value))
-    except Exception as error:
-        raise TypeError(f"{name} can't be sent to other ranks, since it can't be pickled: {error}") from error
+    if _is_of_module(value):
+        return Item(name, "attribute", f"{value.__module__}:{value.__qualname__}")
+    check_sendable(name, value, "other ranks")
+    return Item(name, "value", value)
+
+
+def _imported(reference: str) -> Any:
+    """A module, or what it holds."""
+    module, _, attributes = reference.partition(":")
+    return reduce(getattr, filter(None, attributes.split(".")), importlib.import_module(module))
+
+
+def _is_of_module(value: Any) -> bool:
+    """Whether a function, a class or the like is found in a module under its own name, so that its name will do."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or module not in sys.modules:
+        return False
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is value
 
 
 def _is_of_notebook(value: Any) -> bool:
@@ -82,8 +102,8 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The global names in a function, and in the functions in it."""
-    yield from code.co_names
+    """The global names that a function reads, and the functions in it; `chain` in `topology.chain` is none."""
+    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)

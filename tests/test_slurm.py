@@ -46,6 +46,13 @@ OPTIONS = {
     "signal",
     "time",
 }
+FLAGS = {"requeue"}  # these take none
+
+# what a launcher leaves behind when all went well
+FINISH = """while [ $# -gt 0 ]; do
+    if [ "$1" = --output ]; then mkdir -p "$2"; touch "$2/summary.json"; fi
+    shift
+done"""
 
 
 def names(paths):
@@ -64,7 +71,7 @@ def cluster(tmp_path):
     programs.mkdir(parents=True)
     shutil.copytree(FOLDER, tmp_path / "slurm")
     speak(tmp_path, "pmix", "none", "pmi2")
-    stub(programs / "mpirun", 'echo "launched: mpirun $*"')
+    stub(programs / "mpirun", f'echo "launched: mpirun $*"\n{FINISH}')
     use(tmp_path, "MPICH")
     return tmp_path
 
@@ -131,13 +138,13 @@ def test_shellcheck_finds_nothing_in_any_script(script):
 
 
 @pytest.mark.parametrize("script", BATCH_SCRIPTS, ids=names(BATCH_SCRIPTS))
-def test_every_option_of_a_batch_script_is_a_known_long_one_with_a_value(script):
+def test_every_option_of_a_batch_script_is_a_known_long_one(script):
     lines = [line for line in script.read_text().splitlines() if re.match(r"#+SBATCH", line)]
     assert lines
     for line in lines:
-        found = re.fullmatch(r"##?SBATCH --([a-z-]+)=(\S+)", line)
+        found = re.fullmatch(r"##?SBATCH --([a-z-]+)(=\S+)?", line)
         assert found, f"{script.name}: {line}"
-        assert found[1] in OPTIONS, f"{script.name}: {line}"
+        assert found[1] in (OPTIONS if found[2] else FLAGS), f"{script.name}: {line}"
 
 
 @pytest.mark.parametrize("script", BATCH_SCRIPTS, ids=names(BATCH_SCRIPTS))
@@ -163,27 +170,34 @@ def test_slurm_itself_would_take_every_batch_script(script):
 
 
 @pytest.mark.parametrize(
-    "vendor, languages, command",
-    [
-        ("MPICH", ["pmix", "none", "pmi2"], "srun --mpi=pmi2 --kill-on-bad-exit=1"),
-        ("Intel MPI", ["pmix", "none", "pmi2"], "srun --mpi=pmi2 --kill-on-bad-exit=1"),
-        ("Open MPI", ["pmix", "none", "pmi2"], "srun --mpi=pmix --kill-on-bad-exit=1"),
-        ("MPICH", ["none", "pmix"], "mpirun -n 4"),
-        ("Open MPI", ["none", "pmi2"], "mpirun -n 4"),
-        ("Open MPI", ["none"], "mpirun -n 4"),
-    ],
+    "vendor, language", [("MPICH", "pmi2"), ("Intel MPI", "pmi2"), ("MVAPICH", "pmi2"), ("Open MPI", "pmix")]
 )
-def test_each_mpi_gets_the_launcher_that_speaks_its_language_or_its_own_mpirun(cluster, vendor, languages, command):
+def test_srun_speaks_the_language_of_each_mpi(cluster, vendor, language):
     use(cluster, vendor)
-    speak(cluster, *languages)
-    assert launched(submit(cluster)) == f"{command} python -m mpisign.train --output runs/mpisign-7"
+    command = launched(submit(cluster, script="srun.sbatch"))
+    assert command == f"srun --mpi={language} --kill-on-bad-exit=1 python -m mpisign.train --output runs/mpisign-7"
 
 
-def test_an_mpi_of_any_name_runs_with_its_mpirun_where_slurm_has_no_srun(cluster):
+@pytest.mark.parametrize("vendor, language", [("MPICH", "pmix"), ("Open MPI", "pmi2")])
+def test_an_srun_that_cannot_speak_it_is_not_tried(cluster, vendor, language):
+    use(cluster, vendor)
+    speak(cluster, "none", language)
+    run = submit(cluster, script="srun.sbatch")
+    assert run.returncode == 2
+    assert re.search(r"wants srun --mpi=pmi[x2], which srun --mpi=list doesn't name: use cpu.sbatch", run.stderr)
+
+
+@pytest.mark.parametrize("vendor", ["MPICH", "Open MPI"])
+def test_mpirun_speaks_the_language_of_its_own_mpi(cluster, vendor):
+    use(cluster, vendor)
+    assert launched(submit(cluster)) == "mpirun -n 4 python -m mpisign.train --output runs/mpisign-7"
+
+
+def test_mpirun_needs_no_srun(cluster):
     (cluster / "venv" / "bin" / "srun").unlink()
     quiet = cluster / "quiet"
     quiet.mkdir()
-    for name in ("bash", "id", "env", "grep"):
+    for name in ("bash", "id", "env", "mkdir", "touch"):
         (quiet / name).symlink_to(shutil.which(name))
     assert launched(submit(cluster, PATH=str(quiet))).startswith("mpirun -n 4 python -m mpisign.train")
 
@@ -191,7 +205,7 @@ def test_an_mpi_of_any_name_runs_with_its_mpirun_where_slurm_has_no_srun(cluster
 def test_a_long_list_of_languages_is_read_to_its_end(cluster):
     use(cluster, "Open MPI")
     speak(cluster, "pmix", *["another"] * 50_000)  # an srun that writes on after grep has gone would be killed
-    assert launched(submit(cluster)).startswith("srun --mpi=pmix")
+    assert launched(submit(cluster, script="srun.sbatch")).startswith("srun --mpi=pmix")
 
 
 def test_the_users_launcher_wins(cluster):
@@ -207,26 +221,31 @@ def test_options_come_from_the_variable_and_after_it_from_the_command_line(clust
 def test_the_output_says_which_mpi_was_found_and_what_is_launched(cluster):
     use(cluster, "Open MPI")
     assert submit(cluster, SLURM_JOB_NODELIST="node[1-2]").stdout.startswith(
-        "cpu.sbatch: Open MPI on node[1-2]: srun --mpi=pmix --kill-on-bad-exit=1 python -m mpisign.train"
+        "cpu.sbatch: Open MPI on node[1-2]: mpirun -n 4 python -m mpisign.train"
     )
 
 
 def test_the_exit_code_is_the_launchers(cluster):
     stub(cluster / "venv" / "bin" / "mpirun", "exit 75")
-    assert submit(cluster, MPISIGN_LAUNCH="mpirun").returncode == 75
+    assert submit(cluster).returncode == 75
+
+
+@pytest.mark.parametrize("script", ["cpu.sbatch", "gpu.sbatch", "array.sbatch", "resume.sbatch"])
+def test_code_0_without_a_summary_is_a_failure(cluster, script):
+    run = submit(cluster, script=script, MPISIGN_LAUNCH="true", MPISIGN_OUTPUT="here", SLURM_ARRAY_TASK_ID="1")
+    assert run.returncode == 1
+    assert "env.sh: the run is not done: there is no here" in run.stderr
 
 
 def test_without_a_named_environment_the_one_where_sbatch_was_called_is_used(cluster):
     (cluster / "venv").rename(cluster / ".venv")
-    assert launched(submit(cluster, MPISIGN_VENV=None)).startswith("srun --mpi=pmi2")
+    assert launched(submit(cluster, MPISIGN_VENV=None)).startswith("mpirun -n 4")
 
 
 def test_an_environment_that_is_not_there_stops_the_job(cluster):
     run = submit(cluster, MPISIGN_VENV="nowhere")
     assert run.returncode == 2
-    assert run.stderr == (
-        "cpu.sbatch: MPISIGN_VENV=nowhere has no folder bin: give the folder of a virtual environment\n"
-    )
+    assert run.stderr == ("env.sh: MPISIGN_VENV=nowhere has no folder bin: give the folder of a virtual environment\n")
 
 
 def test_a_python_without_mpi_stops_the_job(cluster):
@@ -249,10 +268,83 @@ def test_this_pythons_mpi_is_recognised(cluster):
     python = cluster / "venv" / "bin" / "python"
     python.unlink()
     stub(python, f'exec "{sys.executable}" "$@"')
-    run = submit(cluster, MPISIGN_LAUNCH="srun")
+    run = submit(cluster)
     if run.returncode:
         pytest.skip("mpi4py finds no MPI here")
     assert re.match(r"cpu.sbatch: (MPICH|Open MPI|Intel MPI|MVAPICH) on ", run.stdout)
+
+
+@pytest.mark.parametrize("script", names(BATCH_SCRIPTS))
+def test_every_batch_script_says_where_sbatch_is_to_be_called(cluster, script):
+    run = submit(cluster, script=script, SLURM_SUBMIT_DIR=str(cluster / "venv"))
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"{script}: no ")
+    assert "call sbatch in the repository's root, or set MPISIGN_SLURM" in run.stderr
+
+
+def test_each_task_of_an_array_has_its_setting_and_its_folder(cluster):
+    (cluster / "settings").write_text("--lr 1\n--lr 2 --seed 3\n")
+    array = {"script": "array.sbatch", "SLURM_ARRAY_JOB_ID": "5", "MPISIGN_SETTINGS": "settings"}
+    run = submit(cluster, "--epochs", "2", SLURM_ARRAY_TASK_ID="1", **array)
+    assert launched(run).endswith("--output runs/mpisign-5/1 --epochs 2 --lr 2 --seed 3")
+    run = submit(cluster, SLURM_ARRAY_TASK_ID="2", **array)
+    assert run.returncode == 2
+    assert run.stderr == "array.sbatch: no setting 2: there are 2, from 0 on; call sbatch --array=0-1\n"
+
+
+def test_the_example_for_submitit_is_python():
+    compile((FOLDER / "submitit_example.py").read_text(), "submitit_example.py", "exec")
+
+
+def resume(cluster, code, *, state="RUNNING", **variables):
+    """Run resume.sbatch with a launcher that ends so, in a job of this state; "requeued" is printed where it asks for that."""
+    stub(cluster / "venv" / "bin" / "mpirun", f"echo launched: $*; {code}")
+    stub(cluster / "venv" / "bin" / "squeue", f"echo {state}")
+    stub(cluster / "venv" / "bin" / "scontrol", '[ "$1" = requeue ] && [ "$2" = 7 ] && echo requeued')
+    stub(cluster / "venv" / "bin" / "sleep", "exit 0")
+    return submit(cluster, script="resume.sbatch", MPISIGN_OUTPUT="here", **variables)
+
+
+def test_a_run_that_asks_for_it_is_queued_again(cluster):
+    run = resume(cluster, "exit 85")
+    assert "requeued" in run.stdout
+    assert launched(run) == "-n 4 python -m mpisign.train --output here --checkpoint-every 100 --resume auto"
+
+
+def test_a_run_that_fails_or_is_done_is_not_queued_again(cluster):
+    failed = resume(cluster, "exit 75")
+    assert (failed.returncode, "requeued" in failed.stdout) == (75, False)
+    done = resume(cluster, "mkdir here; touch here/summary.json")
+    assert (done.returncode, "requeued" in done.stdout) == (0, False)
+    again = resume(cluster, "exit 85")
+    assert again.returncode == 0
+    assert "launched" not in again.stdout  # since it is done
+
+
+def test_a_job_that_slurm_has_ended_is_not_queued_again(cluster):
+    run = resume(cluster, "exit 85", state="COMPLETING")
+    assert (run.returncode, "requeued" in run.stdout) == (85, False)
+
+
+def test_a_run_that_never_gets_on_is_given_up(cluster):
+    run = resume(cluster, "exit 85", SLURM_RESTART_COUNT="3", MPISIGN_RESTARTS="3")
+    assert (run.returncode, "requeued" in run.stdout) == (85, False)
+    assert "3 restarts are enough" in run.stderr
+
+
+@pytest.mark.parametrize("name", ["USR1", "TERM"])
+def test_a_warning_is_passed_on_and_its_run_waited_for(cluster, name):
+    run = resume(
+        cluster,
+        f"trap 'echo got it; exit 85' {name}; kill -{name} $PPID; for _ in $(seq 200); do /bin/sleep 0.05; done",
+    )
+    assert f"resume.sbatch: SIG{name} at" in run.stdout
+    assert "got it" in run.stdout
+    assert "requeued" in run.stdout
+
+
+def test_a_run_that_is_warned_before_it_can_listen_is_queued_again(cluster):
+    assert "requeued" in resume(cluster, "kill -USR1 $PPID; /bin/sleep 20").stdout  # the signal ends the launcher
 
 
 def environment(**variables):

@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not places or launch.rank > 0:  # the other ranks of MPI, or the other ones of n singletons
         return 0  # Open MPI's mpirun would end rank 0 before it has printed
     vendor, release = mpi.get_vendor() if mpi else ("", ())
+    _describe_slurm(report, vendor)
     _examine_wheels(report)
     _examine_mpirun(report, vendor, launch)
     if vendor == "Open MPI":
@@ -200,7 +201,27 @@ def _mitigation(vendor: tuple[str, tuple[int, ...]], launch: Launch) -> str:
     return "off: the job ends when a rank dies; mpirun --with-ft ulfm turns ULFM on"
 
 
-# The mpirun in PATH, and what Open MPI wants to be told
+# Slurm's allocation, the mpirun in PATH, and what Open MPI wants to be told
+
+
+def _describe_slurm(report: Report, vendor: str) -> None:
+    """Show the allocation that this runs in, and whether its srun could start ranks of this MPI."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return
+    nodes, tasks = (os.environ.get(name, "?") for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
+    language = "pmix" if vendor == "Open MPI" else "pmi2"
+    speaks = language in _languages_of_srun()
+    can = f"srun --mpi={language} starts ranks of this MPI" if speaks else f"its srun has no {language}, use mpirun"
+    report.fact("Slurm", f"job {job}, nodes: {nodes}, tasks: {tasks}; {can}")
+
+
+def _languages_of_srun() -> list[str]:
+    try:
+        answer = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return (answer.stdout + answer.stderr).split()
 
 
 def _examine_wheels(report: Report) -> None:

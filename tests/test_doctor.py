@@ -191,3 +191,20 @@ def test_hosts_with_other_versions_are_a_problem():
 def test_failure_mitigation_needs_open_mpi_5_and_its_flag(monkeypatch, vendor, enabled, answer):
     monkeypatch.setenv("OMPI_MCA_mpi_ft_enable", enabled)
     assert answer in doctor._mitigation(vendor, Launch("openmpi", 0, 2, 0, 2))
+
+
+@pytest.mark.parametrize("languages, found", [("none pmi2 pmix", "starts ranks of this MPI"), ("none", "use mpirun")])
+def test_inside_an_allocation_it_says_how_srun_would_start_ranks(tmp_path, monkeypatch, languages, found):
+    srun = tmp_path / "srun"
+    srun.write_text(f"#!/bin/sh\necho MPI plugin types are... {languages} >&2\n")  # as Slurm does, on stderr
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    report = doctor.Report()
+    doctor._describe_slurm(report, "MPICH")
+    assert "Slurm" not in str(report)
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}.items():
+        monkeypatch.setenv(name, value)
+    doctor._describe_slurm(report, "MPICH")
+    assert "job 7, nodes: 2, tasks: 4; " in str(report)
+    assert found in str(report)

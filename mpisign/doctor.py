@@ -209,11 +209,11 @@ def _describe_slurm(report: Report, vendor: str) -> None:
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
         return
-    nodes, tasks = (os.environ.get(name, "?") for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "?")  # SLURM_NTASKS may be that of mpirun's daemons
     language = "pmix" if vendor == "Open MPI" else "pmi2"
     speaks = language in _languages_of_srun()
     can = f"srun --mpi={language} starts ranks of this MPI" if speaks else f"its srun has no {language}, use mpirun"
-    report.fact("Slurm", f"job {job}, nodes: {nodes}, tasks: {tasks}; {can}")
+    report.fact("Slurm", f"job {job}, nodes: {nodes}; {can}")
 
 
 def _languages_of_srun() -> list[str]:

@@ -83,7 +83,7 @@ def test_the_test_job_runs_the_doctor_and_tests_over_mpi(submit: Submit, venv: P
     job = submit(venv, "slurm/tests.sbatch", "-k", "every_verb")
     job.succeeds()
     assert "4 on 2 hosts: node1 (2 ranks), node2 (2 ranks)" in job.printed()
-    assert f"job {job.number}, nodes: 2, tasks: 4; srun --mpi=pmi" in job.printed()
+    assert f"job {job.number}, nodes: 2; srun --mpi=pmi" in job.printed()
     assert "2 passed" in job.printed()
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cluster import Cluster
-from jobs import RANKS, Job, Submit, without_slurm
+from jobs import RANKS, Job, Submit, environment_of, without_slurm
 
 LONG = ("--task", "digits", "--epochs", "30", "--batch-size", "16")
 STEPS = 690
@@ -54,8 +54,8 @@ def test_a_job_goes_on_after_one_of_a_better_partition_has_taken_its_nodes(
     assert "resume.sbatch: SIGUSR1 at" in job.printed()
 
 
-def test_a_job_that_is_requeued_without_a_warning_goes_on_from_its_last_checkpoint(submit: Submit, venv: Path) -> None:
-    job = start(submit, venv)
+def test_a_job_that_is_requeued_without_a_warning_goes_on_from_its_last_checkpoint(submit: Submit) -> None:
+    job = start(submit, environment_of("openmpi"))
     job.cluster.run("scontrol", "requeue", job.number)
     goes_on(job)
     assert "resume.sbatch: queued again" not in job.printed()

@@ -186,6 +186,7 @@ class Faults:
         if self._log is not None:
             with self._log.open("a") as file:
                 event = {"event": "injected", "kind": fault.kind, "rank": self._rank, "time": time.time()}
+                event |= {"step": fault.step} if fault.after is None else {}
                 file.write(json.dumps(event | {"message": message}) + "\n")
 
 

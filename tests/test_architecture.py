@@ -38,7 +38,7 @@ LAYERS = [  # a file may import from its own layer and those before it
     {"figures"},
     {"session"},
     {"training"},
-    {"train", "doctor", "notebook"},
+    {"train", "doctor", "notebook", "report"},
 ]
 
 

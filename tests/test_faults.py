@@ -76,7 +76,8 @@ def test_faults_strike_who_and_when_they_should_and_say_so(tmp_path: Path) -> No
         faults.before_update(step, [p], 0.0)
         assert bool(p.grad.isnan().all()) == (step == 1)
         assert dead == [1] * (step >= 3)
-    assert [json.loads(line)["kind"] for line in (tmp_path / "log").read_text().splitlines()] == ["nan", "kill"]
+    written = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [(event["kind"], event["step"]) for event in written] == [("nan", 1), ("kill", 3)]
     assert faults._mine == []
     assert not Faults(parse_faults("kill:rank=1,step=3"), 0, 2, 9)._mine
 

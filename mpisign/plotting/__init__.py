@@ -8,9 +8,11 @@ from .machines import machines
 from .networks import network
 from .noise import histogram, rho_norms, snr, success, vote_failure
 from .partitions import classes
+from .phases import phases
 from .pictures import pictures
 from .runs import messages, votes
 from .sliders import slider
+from .timelines import timeline
 from .waiting import waits
 from .words import words
 
@@ -24,11 +26,13 @@ __all__ = [
     "machines",
     "messages",
     "network",
+    "phases",
     "pictures",
     "rho_norms",
     "slider",
     "snr",
     "success",
+    "timeline",
     "vote_failure",
     "votes",
     "waits",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Run = Mapping[str, Sequence[float]]
 
-_LINES = ("-", "--", "-.", ":")  # beside colours: told apart in print, too
+LINES = ("-", "--", "-.", ":")  # beside colours: told apart in print, too
 _DECADES = 30  # a larger ratio of the largest cost to the smallest is drawn on a logarithmic axis
 
 
@@ -59,7 +59,7 @@ def _draw_panel(ax: "Axes", runs: Mapping[str, Run], y: str, column: str) -> Non
     for number, (name, run) in enumerate(runs.items()):
         x, height = np.asarray(run[column], float), np.asarray(run[y], float)
         shown = x > 0 if wide else np.ones(len(x), bool)
-        line = _LINES[number % len(_LINES)]
+        line = LINES[number % len(LINES)]
         ax.plot(x[shown], height[shown], line, color=color(number), linewidth=2, label=name)
     if wide:
         ax.set_xscale("log")

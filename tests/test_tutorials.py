@@ -8,7 +8,7 @@ pytest.importorskip("nbclient", reason="no nbclient here: pip install 'mpisign[t
 pytest.importorskip("ipykernel", reason="no ipykernel here: pip install 'mpisign[tutorials]'")
 pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'mpisign[tutorials]'")
 
-from notebooks import SECONDS, TUTORIALS, code_cells, read, run, solutions
+from notebooks import ROOT, SECONDS, TUTORIALS, code_cells, read, run, solutions
 
 from mpisign.notebook.launch import find_mpiexec
 
@@ -110,6 +110,14 @@ def test_there_are_two_exercises_whose_solutions_check_themselves(path):
     found = solutions(read(path))
     assert len(found) == 2
     assert all("assert " in code for code in found)
+
+
+def test_the_lines_for_slurm_that_are_explained_are_those_of_the_batch_file():
+    (path,) = (path for path in TUTORIALS if path.stem == "08_on_the_cluster")
+    said = "\n".join(cell.source for cell in read(path).cells)
+    explained = re.findall(r"^#SBATCH .*", said, re.MULTILINE)
+    assert explained
+    assert set(explained) <= set((ROOT / "slurm" / "cpu.sbatch").read_text().splitlines())
 
 
 @each_notebook

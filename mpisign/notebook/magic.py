@@ -23,8 +23,8 @@ def mpirun(line: str, cell: str, namespace: dict[str, Any]) -> None:
         cell: the program of every rank.
         namespace: the notebook's variables. Those named by --with are sent to all ranks, functions together with the
             functions, variables and modules that they use; values are tensors, arrays, numbers, text, dicts, lists and
-            tuples. The one named by --out becomes a list of that variable's
-            values on the ranks, in order; without an mpiexec it becomes None.
+            tuples. The one named by --out becomes a list of that variable's values on the ranks, in order; without an
+            mpiexec it becomes None.
 
     Errors: ConfigError for options that make no sense; RanksFailed where a rank failed, or the time was up.
     """

@@ -393,12 +393,18 @@ class RunConfig:
             "--resume", "auto: go on from the newest whole checkpoint in --output, or begin where there is none"
         ),
     )
+    log: Literal["tensorboard"] | None = field(
+        default=None,
+        metadata=_about("--log", "tensorboard: write what TensorBoard shows into --output, too; needs tensorboardX"),
+    )
 
     def __post_init__(self) -> None:
         _settle(self)
         for flag, wanted in (("--checkpoint-every", self.checkpoint_every), ("--resume", self.resume)):
             if wanted is not None and self.output is None:
                 raise ConfigError(f"{flag} {wanted}: checkpoints are in the folder of --output; give one")
+        if self.log is not None and self.output is None:
+            raise ConfigError(f"--log {self.log}: is written into the folder of --output; give one")
 
 
 @dataclass(frozen=True)
@@ -501,7 +507,7 @@ SECTIONS: dict[
 SECTION_OF = {entry.name: section for section, kind in SECTIONS.items() for entry in fields(kind)}
 FREE_ON_RESUME = {
     *("vote", "overlap", "device", "simulate", "output", "overwrite", "epochs", "steps", "data"),
-    *("checkpoint_every", "checkpoints_kept", "resume"),
+    *("checkpoint_every", "checkpoints_kept", "resume", "log"),
     *(entry.name for entry in fields(FailuresConfig)),
 }
 """What may differ between a run and its continuation."""

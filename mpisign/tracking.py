@@ -34,6 +34,38 @@ class Tracker:
         """The run is done."""
 
 
+class Several(Tracker):
+    """Tells all of several trackers, in their order."""
+
+    def __init__(self, *trackers: Tracker) -> None:
+        self._trackers = trackers
+
+    def begin(self, epochs: int, steps: int, rows: Sequence[Metrics] = (), taken: int = 0) -> None:
+        """Training starts."""
+        for each in self._trackers:
+            each.begin(epochs, steps, rows, taken)
+
+    def step(self) -> None:
+        """A step is done."""
+        for each in self._trackers:
+            each.step()
+
+    def epoch(self, metrics: Metrics) -> None:
+        """An epoch is done."""
+        for each in self._trackers:
+            each.epoch(metrics)
+
+    def event(self, event: Metrics) -> None:
+        """Something has happened."""
+        for each in self._trackers:
+            each.event(event)
+
+    def end(self, summary: Metrics, model: Any = None) -> None:
+        """The run is done."""
+        for each in self._trackers:
+            each.end(summary, model)
+
+
 class Console(Tracker):
     """Shows a bar or prints a line an epoch, and prints the table at the end; writes into `folder` if given.
 

@@ -90,7 +90,8 @@ def _simulated(config: Config, ranks: int) -> int:
 def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[str, Any]:
     """Train on all ranks together, show and write what comes of it, and return the figures."""
     from . import kernels
-    from .tracking import Console, Tracker
+    from .tensorboard import TensorBoard
+    from .tracking import Console, Several, Tracker
     from .training import train
 
     if summary := comm.together(lambda: _done(config)):
@@ -106,7 +107,9 @@ def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[
     output, overwrite = config.run.output, config.run.overwrite
 
     def tracker(continues: bool) -> Tracker:
-        return Console(output, to_toml(config), overwrite, bar, resume=continues or config.run.resume is not None)
+        goes_on = continues or config.run.resume is not None
+        logs = [TensorBoard(output / "tensorboard", goes_on)] if config.run.log and output else []
+        return Several(Console(output, to_toml(config), overwrite, bar, resume=goes_on), *logs)
 
     return train(comm, config, tracker, guard)[0]
 

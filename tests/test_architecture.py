@@ -32,7 +32,7 @@ LAYERS = [  # a file may import from its own layer and those before it
     {"kernels", "registry"},
     {"config", "environment", "topology", "comm", "codecs", "aggregators", "checkpoints"},
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},
-    {"algorithms", "tracking"},
+    {"algorithms", "tracking", "tensorboard"},
     {"assembly", "testing"},
     {"evaluation", "lies", "batches", "resuming", "survival"},
     {"figures"},

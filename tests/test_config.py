@@ -66,7 +66,7 @@ def test_flags_reach_their_fields():
         "--topology chain:5 --delay overlapped --fill own --local adam --correction --strength 0.5 --rounds 3 "
         "--message-loss 0.1 --epochs 3 --steps 7 --batch-size 8 "
         "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cpu --simulate 5 --output o --overwrite "
-        "--batches split --checkpoint-every 50 --checkpoints-kept 3 --resume auto "
+        "--batches split --checkpoint-every 50 --checkpoints-kept 3 --resume auto --log tensorboard "
         "--attack stale --byzantine ranks:1,3 --timeout 60 --lost-data redistribute --inject nan:rank=1,step=2"
     )
     config = parse(line.split())
@@ -74,7 +74,7 @@ def test_flags_reach_their_fields():
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
         AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, 0.02, "carry", "sharded", True, "abstain", "plus"),
         NetworkConfig("chain:5", "overlapped", "own", "adam", True, 0.5, 3, 0.1),
-        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto"),
+        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"),
         AdversaryConfig("stale", "ranks:1,3"),
         FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2"),
     )

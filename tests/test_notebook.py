@@ -187,6 +187,20 @@ def test_a_variable_that_has_only_the_name_of_an_attribute_stays_behind(shell):
     assert [item.name for item in luggage.pack(["root"], shell.user_ns)] == ["math", "here", "root"]
 
 
+def test_a_class_brings_those_that_it_derives_from(shell):
+    shell.run_cell("from collections import Counter as Count\nclass Base(Count):\n    def two(self):\n        return 2")
+    shell.run_cell("class Mine(Base):\n    def three(self):\n        return self.two() + 1")
+    items = luggage.pack(["Mine"], shell.user_ns)
+    assert [(item.name, item.kind) for item in items] == [
+        ("Count", "attribute"),
+        ("Base", "source"),
+        ("Mine", "source"),
+    ]
+    there = {}
+    luggage.unpack(items, there)
+    assert there["Mine"]().three() == 3
+
+
 def test_a_mistake_in_the_options_is_told_in_one_line(shell, capsys):
     shell.run_cell("%load_ext mpisign.notebook")
     assert not shell.run_cell("%%mpirun -n none\npass").success

@@ -39,7 +39,7 @@ def pack(names: Sequence[str], namespace: Mapping[str, Any]) -> list[Item]:
     while wanted:
         name = wanted.pop()
         found.add(name)
-        used = {part for code in _codes(namespace[name]) for part in _names(code)}
+        used = {part for code in _codes(namespace[name]) for part in _names(code)} | _bases(namespace[name], namespace)
         wanted += [part for part in used if part in namespace and part not in found]
     return [_item(name, namespace[name]) for name in namespace if name in found]
 
@@ -99,6 +99,12 @@ def _codes(value: Any) -> Iterator[CodeType]:
         function = inspect.unwrap(part) if isinstance(part, FunctionType) else None
         if function is not None:
             yield function.__code__
+
+
+def _bases(value: Any, namespace: Mapping[str, Any]) -> set[str]:
+    """What the classes are called here that a class of the notebook derives from."""
+    bases = value.__bases__ if isinstance(value, type) and _is_of_notebook(value) else ()
+    return {name for name, other in namespace.items() if any(other is base for base in bases)}
 
 
 def _names(code: CodeType) -> Iterator[str]:

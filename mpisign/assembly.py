@@ -12,6 +12,7 @@ from torch import Tensor
 from . import registry, seeding
 from .algorithms.base import DistributedOptimizer
 from .algorithms.networks import network_without
+from .algorithms.signum import Signum
 from .attacks import Attack, Honest, byzantine_ranks
 from .collectives.tampered import Tampering
 from .comm import Comm
@@ -125,6 +126,9 @@ def _choose_algorithm(config: Config) -> tuple[type[DistributedOptimizer], dict[
             f"--message-loss {config.network.message_loss}: {name} needs every message, so that all ranks keep one model; "
             f"use a method of neighbours, such as relaysgd or dpsgd"
         )
+    vote = config.algorithm.vote
+    if config.failures.quorum is not None:
+        vote = _vote_of_a_quorum(config, kind)
     takes = _parameters(kind)
     settings = asdict(config.algorithm) | asdict(config.network)
     defaults = asdict(AlgorithmConfig()) | asdict(NetworkConfig())
@@ -132,8 +136,29 @@ def _choose_algorithm(config: Config) -> tuple[type[DistributedOptimizer], dict[
     for key, value in settings.items():
         if key not in takes and value != defaults[key]:
             raise ConfigError(f"--{key.replace('_', '-')} {value}: {name} has no such setting; leave it out")
-    settings["seed"] = config.run.seed
+    settings |= {"seed": config.run.seed, "vote": vote}
     return kind, {key: value for key, value in settings.items() if key in takes and value is not None}
+
+
+def _vote_of_a_quorum(config: Config, kind: type[DistributedOptimizer]) -> str:
+    """Return the vote that can do without those who are late."""
+    name, vote = config.algorithm.algorithm, config.algorithm.vote
+    where = f"--quorum {config.failures.quorum}"
+    if not issubclass(kind, Signum):
+        raise ConfigError(
+            f"{where}: {name} needs every rank in each step; use a sign vote, signum, signsgd or lion, or leave out --quorum"
+        )
+    if vote not in ("auto", "server"):
+        raise ConfigError(
+            f"{where}: --vote {vote} is counted by several ranks; use --vote server, or leave out --quorum"
+        )
+    if config.algorithm.overlap:
+        raise ConfigError(f"{where}: a step that has begun can't be left while ballots overlap; leave out --overlap")
+    if config.failures.late == "count" and config.algorithm.quarantine is not None:
+        raise ConfigError(
+            "--late count: --quarantine compares ballots of one step; use --late drop, or no --quarantine"
+        )
+    return "server"
 
 
 def _check_attack_fits(config: Config, settings: dict[str, Any], lie: type[Attack]) -> None:

@@ -67,6 +67,16 @@ class Batches:
     def _shuffle(self) -> None:
         self._order = torch.from_numpy(self._random.permutation(self._samples)[: self._visited])
 
+    def catch_up(self, taken: int) -> None:
+        """Go on after so many steps, no fewer than so far: as if those between had been taken."""
+        epochs = (
+            -(-steps // self.steps_per_epoch) if self._shuffles else min(steps, 1) for steps in (self.taken, taken)
+        )
+        before, after = epochs
+        for _ in range(after - before):
+            self._shuffle()
+        self.taken = taken
+
     def state(self) -> dict[str, Any]:
         """Return all that decides about the steps to come."""
         return {

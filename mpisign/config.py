@@ -471,9 +471,32 @@ class FailuresConfig:
             "FAULTS",
         ),
     )
+    quorum: float | None = field(
+        default=None,
+        metadata=_about(
+            "--quorum",
+            "go on without workers that are late, if this share of all ranks is there, in (0, 1]; sign votes by the server",
+            _within("a share above 0 and at most 1, as in 0.5", lambda share: 0 < share <= 1),
+            "SHARE",
+        ),
+    )
+    patience: float = field(
+        default=20.0,
+        metadata=_about(
+            "--patience",
+            "with --quorum: late is who takes longer than the median and this many times the spread, and half a second",
+            _POSITIVE,
+        ),
+    )
+    late: Literal["drop", "count"] = field(
+        default="drop",
+        metadata=_about("--late", "with --quorum: a late ballot is dropped, or counted in the next vote"),
+    )
 
     def __post_init__(self) -> None:
         _settle(self)
+        if self.late == "count" and self.quorum is None:
+            raise ConfigError("--late count: nobody is late without a quorum; give --quorum 0.5, too")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ Each message says what came, what was wanted and what to do. They all derive fro
 line can tell a user's mistake (one line, exit code 2) from a fault of the program (a traceback).
 """
 
+from typing import Any
+
 
 class MpisignError(Exception):
     """Base of all errors raised on purpose.
@@ -55,6 +57,18 @@ class DeadlockError(MpisignError, RuntimeError):
 
 class RankFailure(MpisignError, RuntimeError):
     """Another rank has died, or says that one has: the ranks that are left go on with `Comm.survivors`."""
+
+
+class LeftBehind(MpisignError, RuntimeError):
+    """Of a rank that was late, and without which the others have gone on: it takes up their state.
+
+    Args:
+        state: uint8[n], as rank 0 gave it to `Comm.readmit`.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__("this rank was late, and the others have gone on without it")
+        self.state = state
 
 
 class RanksFailed(MpisignError, RuntimeError):

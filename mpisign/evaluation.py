@@ -42,8 +42,11 @@ def judge(comm: Comm, task: Task, model: torch.nn.Module, shard: Shard, replicat
     if replicated:
         fingerprint = _agreed(comm, model)
         broadcast_buffers(model, comm)
-        loss, correct = _evaluated(task, model, shard, slice(comm.rank, None, comm.size))
-        sums = comm.allreduce(torch.tensor([loss, correct], dtype=torch.float64)) / len(shard.y_test)
+        part = slice(comm.rank, None, comm.size)
+        loss, correct = _evaluated(task, model, shard, part)
+        judged = len(shard.y_test[part])  # the share of one that is late is missing
+        sums = comm.allreduce(torch.tensor([loss, correct, judged], dtype=torch.float64))
+        sums /= float(sums[2])
         return Judgement(float(sums[0]), float(sums[1]), None, None, fingerprint)
     loss, correct = _evaluated(task, model, shard, slice(None))
     each = comm.allgather(torch.tensor([loss, correct], dtype=torch.float64)) / len(shard.y_test)

@@ -61,8 +61,9 @@ def run_figures(comm: Comm, optimizer: DistributedOptimizer, own: Counts) -> dic
     """Return what all ranks have counted in a whole run; collective. Names and units are those of `training.train`."""
     total = own.over_ranks(comm)
     numel = sum(p.numel() for p in optimizer.parameters)
-    sent = comm.allgather(torch.tensor([own.sent], dtype=torch.int64)).view(-1).sort().values
-    median = int(sent[(comm.size - 1) // 2])
+    each = comm.allgather(torch.tensor([own.sent], dtype=torch.int64)).view(-1)
+    sent = each[list(comm.heard)].sort().values
+    median = int(sent[(len(sent) - 1) // 2])
     dense = 4 * numel / optimizer.bytes_up if optimizer.bytes_up else 1.0
     watched = optimizer.quarantine if isinstance(optimizer, Signum) else None
     by_rank = _agreement_by_rank(comm, own) if watched is None else watched.agreement
@@ -97,5 +98,5 @@ def _agreement_by_rank(comm: Comm, own: Counts) -> list[float | None]:
 
 def _phases(comm: Comm, seconds: dict[str, float]) -> dict[str, float]:
     """Return the mean over ranks of the seconds of each phase; collective."""
-    mean = comm.allreduce(torch.tensor([seconds.get(name, 0.0) for name in PHASES], dtype=torch.float64)) / comm.size
-    return dict(zip(PHASES, mean.tolist(), strict=True))
+    total = comm.allreduce(torch.tensor([seconds.get(name, 0.0) for name in PHASES], dtype=torch.float64))
+    return dict(zip(PHASES, (total / len(comm.heard)).tolist(), strict=True))

@@ -25,7 +25,7 @@ class Archive:
         self._config, run = config, config.run
         self._path = run.output / "checkpoints" if run.output else None
         self._every, self._keep, self._resume = run.checkpoint_every, run.checkpoints_kept, run.resume
-        self._folder: Folder | None = None
+        self._folders: dict[int, Folder] = {}  # by rank: one's own, and on rank 0 those of ranks that were away
         self._run = ""
 
     @property
@@ -37,23 +37,24 @@ class Archive:
         """Tell whether a checkpoint is to be written after this step."""
         return self.writes and self._every is not None and step % self._every == 0
 
-    def save(self, comm: Comm, step: int, state: State) -> None:
-        """Copy the state of this rank, and let it be written while training goes on."""
+    def save(self, comm: Comm, step: int, state: State, rank: int | None = None) -> None:
+        """Copy the state of this rank, or of one that is away, and let it be written while training goes on."""
         assert self._path is not None  # `writes`
-        if self._folder is None:
-            self._folder = Folder(self._path, comm.rank, comm.size, self._keep, self._run)
-        self._folder.save(step, state, {"config": to_toml(self._config)})
+        whose = comm.rank if rank is None else rank
+        if whose not in self._folders:
+            self._folders[whose] = Folder(self._path, whose, comm.size, self._keep, self._run)
+        self._folders[whose].save(step, state, {"config": to_toml(self._config)})
 
     def close(self) -> None:
         """Wait until what was saved is on disk."""
-        if self._folder is not None:
-            self._folder.wait()
+        for folder in self._folders.values():
+            folder.wait()
 
     def open(self, comm: Comm) -> None:
         """Write for these ranks from here on; collective."""
         run = int(comm.bcast(torch.tensor([time.time_ns() ^ os.getpid()])))
         self.close()
-        self._folder, self._run = None, f"{run:x}"
+        self._folders, self._run = {}, f"{run:x}"
 
     def newest(self, comm: Comm) -> State | None:
         """Return this rank's part of the newest checkpoint that is whole, None where there is none; collective.

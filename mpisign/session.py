@@ -25,7 +25,7 @@ State = dict[str, Any]
 class Session:
     """One rank's part of a run: all that changes while it trains, to be saved at any step, and taken up again.
 
-    Constructing is collective, as all methods are but `state` and `restore`.
+    Constructing is collective, as all methods are but `state`, `restore`, `common_state` and `catch_up`.
 
     Args:
         comm: the ranks.
@@ -150,6 +150,7 @@ class Session:
             "epochs": len(self.metrics),
             **{name: last[name] for name in _LAST},
             **run_figures(comm, self.optimizer, self.own),
+            "late": comm.lateness(),
             "attack": config.adversary.attack,
             "byzantine": [comm.members[rank] for rank in self.attack.ranks],
             "seconds": elapsed,
@@ -172,7 +173,7 @@ class Session:
             "losses": self.optimizer.comm.state(),
             "attack": self.attack.state(),
             "batches": self.batches.state(),
-            "rates": {name: value for name, value in self.rates.state_dict().items() if name != "lr_lambdas"},
+            "rates": self._rates(),
             "counts": asdict(self.counts),
             "own": asdict(self.own),
             "metrics": list(self.metrics),
@@ -196,9 +197,12 @@ class Session:
         that were under way between those ranks are not.
 
         Args:
-            state: as given.
+            state: as given; or what `common_state` gave, where this rank was away when the others were saved.
             same_data: whether this rank holds the samples that it held then.
         """
+        if "common" in state:
+            self.catch_up(state)
+            return
         self.model.load_state_dict(state["model"])
         if self.is_among_the_same_ranks(state):
             self.optimizer.load_state_dict(state["optimizer"])
@@ -207,7 +211,7 @@ class Session:
             places = [_place(state["members"], member) for member in self.comm.members]
             self.optimizer.adopt(state["optimizer"], places)
         self.attack.restore(state["attack"])
-        self.rates.load_state_dict(state["rates"] | {"lr_lambdas": [None] * len(self.rates.lr_lambdas)})
+        self._restore_rates(state["rates"])
         self.batches.restore(state["batches"], same_data)
         self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
         self.counts, self.own = Counts(**state["counts"]), Counts(**state["own"])
@@ -217,8 +221,59 @@ class Session:
         self.first_step_at = state["first_step_at"]
         self._started = time.perf_counter()
 
+    def common_state(self) -> State:
+        """Return what is the same on all ranks between two steps, which a rank that was left behind goes on from.
+
+        Where the method is `replicated`. Until the next step's parameters change, the same is returned.
+        """
+        optimizer = self.optimizer.state_dict()
+        return {
+            "common": True,
+            "model": dict(self.model.state_dict()),
+            "optimizer": optimizer | {"state": {index: _common(kept) for index, kept in optimizer["state"].items()}},
+            "rates": self._rates(),
+            "taken": self.steps_taken,
+            "steps_per_epoch": self.batches.steps_per_epoch,
+            "metrics": self.metrics,
+            "judged_at": self._judged_at,
+            "members": list(self.comm.members),
+            "founders": self.comm.founders,
+        }
+
+    def catch_up(self, state: State) -> None:
+        """Go on where another rank's `common_state` was given, with this worker's own momentum, data and chance.
+
+        Its momentum stays as it is. Its batches are those that it would have come to.
+        """
+        self.model.load_state_dict(state["model"])
+        own = self.optimizer.state_dict()["state"]
+        common = state["optimizer"]["state"]
+        both = {index: own.get(index, {}) | common.get(index, {}) for index in {*own, *common}}
+        if self.is_among_the_same_ranks(state):
+            self.optimizer.load_state_dict(state["optimizer"] | {"state": both})
+        else:
+            places = [_place(state["members"], member) for member in self.comm.members]
+            self.optimizer.adopt(state["optimizer"] | {"state": both}, places)
+        self._restore_rates(state["rates"])
+        self.batches.catch_up(state["taken"] * self.batches.steps_per_epoch // state["steps_per_epoch"])
+        self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
+        if state["judged_at"] > self._judged_at:  # an epoch has been closed without what is counted here
+            self.own, self.counts = self.own + self.counts, Counts()
+        self.metrics, self._judged_at = list(state["metrics"]), state["judged_at"]
+
+    def _rates(self) -> State:
+        return {name: value for name, value in self.rates.state_dict().items() if name != "lr_lambdas"}
+
+    def _restore_rates(self, state: State) -> None:
+        self.rates.load_state_dict(state | {"lr_lambdas": [None] * len(self.rates.lr_lambdas)})
+
 
 _LAST = ("test_accuracy", "test_accuracy_worst", "consensus_distance", "test_loss", "train_loss", "checksum")
+
+
+def _common(kept: State) -> State:
+    """What a replicated method keeps of a parameter that is the same on all ranks: its float32 copy."""
+    return {name: value for name, value in kept.items() if name == "master"}
 
 
 def _place(members: list[int], member: int) -> int:

@@ -40,6 +40,14 @@ class Rounds:
         self._began = time.perf_counter()
         return int(largest)
 
+    def state(self) -> list[int]:
+        """Return when ranks agree next, and when they last did: the same on all."""
+        return [self._next, self._last]
+
+    def restore(self, state: list[int]) -> None:
+        """Take up what `state` gave on another rank."""
+        self._next, self._last = state
+
     def done(self) -> None:
         """Say that what was to be done at this moment is done."""
         self._ended = time.perf_counter()

@@ -208,6 +208,8 @@ def table(summary: Metrics) -> str:
         rows.insert(-1, ("attack", _attack(summary)))
     if summary["quarantined"] is not None:
         rows.insert(-1, ("quarantine", _quarantine(summary)))
+    if summary.get("late") is not None:
+        rows.insert(-1, ("late", _late(summary["late"])))
     if summary["not_finite"]:
         rows.insert(-1, ("not finite", f"{summary['not_finite']} gradients; their workers abstained"))
     return "\n".join(f"{name:<15} {value}" for name, value in rows)
@@ -237,6 +239,14 @@ def _quarantine(summary: Metrics) -> str:
             f"data differ between workers, or liars see the ballots"
         )
     return ", ".join(f"rank {rank} since step {step}" for rank, step in summary["quarantined"].items()) or "nobody"
+
+
+def _late(late: Metrics) -> str:
+    """Who missed how many votes."""
+    if not late["missed"]:
+        return "nobody"
+    each = ", ".join(f"rank {rank} in {missed} votes" for rank, missed in late["missed"].items())
+    return f"{each}; {late['deadlines']} deadlines, {late['seconds']:.2f} s in all"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

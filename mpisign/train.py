@@ -57,9 +57,10 @@ def _under_mpi(config: Config, launch: environment.Launch) -> int:
     from .comm import world
     from .comm.guard import Guard
 
-    comm: MPIComm = world()
+    failures = config.failures
+    comm: MPIComm = world(failures.quorum, patience=failures.patience, late=failures.late, timeout=failures.timeout)
     environment.check_world(comm.size, launch)
-    guard = Guard(comm.rank, comm.size, comm.abort, config.failures.timeout, config.run.output is not None, comm.rescue)
+    guard = Guard(comm.rank, comm.size, comm.abort, failures.timeout, config.run.output is not None, comm.rescue)
     if comm.rank == 0:
         for problem in environment.problems(launch):
             print(f"mpisign.train: {problem}", file=sys.stderr)

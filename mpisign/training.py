@@ -8,10 +8,11 @@ import torch
 
 from .algorithms.base import checksum
 from .assembly import Shard
+from .checkpoints import from_block, to_block
 from .comm import Comm
 from .comm.guard import Unguarded
 from .config import Config
-from .errors import DisagreementError, Interrupted, RankFailure
+from .errors import DisagreementError, Interrupted, LeftBehind, RankFailure
 from .faults import Faults, parse_faults
 from .resuming import Archive
 from .session import Session
@@ -39,8 +40,9 @@ def train(
     (the median rank, of two the one that sends less) sent in all steps, `bytes_sent_float32` the same with float32,
     `bytes_sent_most` the busiest rank's, `agreement` in [0, 1] or None, `agreement_by_rank` a list of such, `byzantine`
     the ranks that lie, `quarantined` {rank: step of its exclusion, from 0} or None, `quarantine_refuted` a step or None,
-    `checksum` in hexadecimal, `ranks_left` those that did not die. With --quarantine, `agreement_by_rank` is what the
-    server saw, else what each rank says of itself.
+    `checksum` in hexadecimal, `ranks_left` those that did not die, `late` how many `deadlines` passed, in how many `seconds`,
+    and by rank how many votes it `missed` and how often it `returns` (None without --quorum). With --quarantine,
+    `agreement_by_rank` is what the server saw, else what each rank says of itself.
 
     Args:
         comm: the ranks. Where it is resilient, and some of them die, the others go on from the last state that all remember.
@@ -142,31 +144,64 @@ class _Job:
         self.comm.insist(own, DisagreementError(text))
 
     def _train(self, session: Session) -> None:
-        comm, archive = self.comm, self._archive
+        comm = self.comm
         rounds = Rounds(comm, session.steps_taken)
-        agrees = comm.resilient or archive.writes
+
+        def common_state() -> torch.Tensor:
+            return to_block({"session": session.common_state(), "rounds": rounds.state()})
+
         session.start()
-        while True:
+        comm.open()
+        while not session.is_over:
             self._guard.alive()
-            if session.epoch_is_due:
-                session.judge()
-            if session.is_over:
-                return
-            session.step()
-            step = session.steps_taken
-            if archive.is_due(step):
-                archive.save(comm, step, session.state())
-            if agrees and rounds.are_due(step):
-                if rounds.agree(step, _STOP if self._guard.stop_is_wanted else 0) == _STOP:
-                    self._interrupt(session)
-                if comm.resilient:
-                    self._memory.keep(step, session.state())
-                rounds.done()
+            comm.readmit(common_state)
+            self._tell(session)
+            try:
+                self._go_on(session, rounds)
+            except LeftBehind as behind:
+                state = from_block(behind.state)
+                session.catch_up(state["session"])
+                rounds.restore(state["rounds"])
+
+    def _go_on(self, session: Session, rounds: Rounds) -> None:
+        """Judge where that is due, else take a step and what comes after it."""
+        comm, archive = self.comm, self._archive
+        if session.epoch_is_due:
+            session.judge()
+            return
+        session.step()
+        step = session.steps_taken
+        if archive.is_due(step):
+            self._save(session)
+        if (comm.resilient or archive.writes) and rounds.are_due(step):
+            if rounds.agree(step, _STOP if self._guard.stop_is_wanted else 0) == _STOP:
+                self._interrupt(session)
+            if comm.resilient:
+                self._memory.keep(step, session.state())
+            rounds.done()
+
+    def _save(self, session: Session) -> None:
+        """Write a checkpoint; rank 0 also what those go on from that are away."""
+        step = session.steps_taken
+        self._archive.save(self.comm, step, session.state())
+        for rank in self.comm.away:
+            self._archive.save(self.comm, step, session.common_state(), rank)
+
+    def _tell(self, session: Session) -> None:
+        """Let the tracker know who has been late, and who has come back."""
+        step, members = session.steps_taken, self.comm.members
+        for news in self.comm.news():
+            rank, seconds = members[news["rank"]], news["seconds"]
+            message = {
+                "late": f"rank {rank} is late: after {seconds:.2f} s the others have gone on without it, to step {step}",
+                "returned": f"rank {rank} is back after {seconds:.2f} s, and goes on from step {step}",
+            }[news["event"]]
+            session.tracker.event(news | {"rank": rank, "step": step, "message": message})
 
     def _interrupt(self, session: Session) -> None:
         """Write a checkpoint, and end on all ranks."""
         step = session.steps_taken
-        self._archive.save(self.comm, step, session.state())
+        self._save(session)
         self._archive.close()
         self.comm.barrier()  # all have written before any goes
         error = Interrupted(
@@ -177,6 +212,7 @@ class _Job:
 
     def _end(self, session: Session) -> tuple[Metrics, torch.nn.Module]:
         summary, model = session.summary(), session.finished_model()
+        self._tell(session)
         session.tracker.end(summary, model)
         self._archive.close()
         self.comm.dismiss()

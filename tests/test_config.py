@@ -67,7 +67,8 @@ def test_flags_reach_their_fields():
         "--message-loss 0.1 --epochs 3 --steps 7 --batch-size 8 "
         "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cpu --simulate 5 --output o --overwrite "
         "--batches split --checkpoint-every 50 --checkpoints-kept 3 --resume auto --log tensorboard "
-        "--attack stale --byzantine ranks:1,3 --timeout 60 --lost-data redistribute --inject nan:rank=1,step=2"
+        "--attack stale --byzantine ranks:1,3 --timeout 60 --lost-data redistribute --inject nan:rank=1,step=2 "
+        "--quorum 0.5 --patience 7 --late count"
     )
     config = parse(line.split())
     assert config == Config(
@@ -76,7 +77,7 @@ def test_flags_reach_their_fields():
         NetworkConfig("chain:5", "overlapped", "own", "adam", True, 0.5, 3, 0.1),
         RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"),
         AdversaryConfig("stale", "ranks:1,3"),
-        FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2"),
+        FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2", 0.5, 7.0, "count"),
     )
 
 

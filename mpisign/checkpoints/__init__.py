@@ -3,6 +3,7 @@
 from .copying import State, copied
 from .folder import Folder
 from .found import Found, load, steps
+from .in_memory import from_block, to_block
 from .packing import pack, unpack
 
-__all__ = ["Folder", "Found", "State", "copied", "load", "pack", "steps", "unpack"]
+__all__ = ["Folder", "Found", "State", "copied", "from_block", "load", "pack", "steps", "to_block", "unpack"]

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ..environment import outlives_ranks
-from ..errors import EnvironmentProblem
+from ..errors import ConfigError, EnvironmentProblem
 from .base import ANY, Comm, Pending, Traffic
 from .lossy import LossyComm
 from .simulated import Message, SimulatedComm, simulate
@@ -41,9 +41,21 @@ def __getattr__(name: str) -> Any:
     return MPIComm
 
 
-def world() -> Any:
-    """Return the communicator of all ranks of the job: an MPIComm, and a ResilientComm where MPI outlives its ranks."""
+def world(quorum: float | None = None, **lateness: Any) -> Any:
+    """Return the communicator of all ranks of the job: an MPIComm, and a ResilientComm where MPI outlives its ranks.
+
+    With a quorum it is a QuorumComm, with these arguments. Errors: ConfigError for a quorum where MPI outlives its ranks.
+    """
     mpi_comm: type[MPIComm] = __getattr__("MPIComm")
+    if quorum is not None:
+        if outlives_ranks():
+            raise ConfigError(
+                f"--quorum {quorum}: this MPI outlives its ranks (mpirun --with-ft ulfm), and who is late is not told from "
+                f"who is dead there; leave out one of the two"
+            )
+        from .quorum import QuorumComm
+
+        return QuorumComm(quorum=quorum, **lateness)
     if outlives_ranks():
         from .resilient import ResilientComm
 

@@ -86,6 +86,7 @@ class Comm(abc.ABC):
         members: the number that each rank had before others died; range(size) where none has.
         founders: how many ranks there were then.
         traffic: what this rank has sent and received.
+        heard: the ranks whose blocks the last allgather, allreduce or agreement was made of; all, where none is late.
     """
 
     rank: int
@@ -97,6 +98,7 @@ class Comm(abc.ABC):
         self.rank, self.size = rank, size
         self.nodes = tuple(map(tuple, nodes or [range(size)]))
         self.members, self.founders = tuple(range(size)), size
+        self.heard = tuple(range(size))
         self.traffic = Traffic()
         self._collects = 0
         self._under_way: set[Pending] = set()
@@ -187,18 +189,15 @@ class Comm(abc.ABC):
 
         Ranks are added in order 0, 1, 2 …, so that floats give the same bits under every transport.
         """
-        if op not in ("sum", "min", "max"):
-            raise ValueError(f"op must be sum, min or max, got {op!r}")
-        if block.dtype not in _SUMMABLE:
-            raise TypeError(f"allreduce takes {', '.join(map(str, _SUMMABLE))}, not {block.dtype}")
+        self._check_reduction(block, op)
         if self.size == 1:
             return block
         if block.nbytes * self.size <= _SMALL * 16:
-            return block.copy_(_combine(self.allgather(block), op))
+            return block.copy_(combine(self.allgather(block), op))
         share = -(-len(block) // self.size)
         padded = torch.zeros(share * self.size, dtype=block.dtype)
         padded[: len(block)] = block
-        mine = _combine(self.alltoall(padded.view(self.size, share)), op)
+        mine = combine(self.alltoall(padded.view(self.size, share)), op)
         return block.copy_(self.allgather(mine).view(-1)[: len(block)])
 
     def send(self, block: Tensor, dest: int) -> None:
@@ -300,6 +299,29 @@ class Comm(abc.ABC):
             "a rank has died, and this MPI can't go on without it: start again with --resume auto, or use Open MPI 5 and "
             "mpirun --with-ft ulfm"
         )
+
+    def open(self) -> None:  # noqa: B027 - most wait for all
+        """From here on a rank may be late, where the transport can do without it (`QuorumComm`). Collective."""
+
+    @property
+    def away(self) -> tuple[int, ...]:
+        """On rank 0: the ranks that are late, and not waited for any more."""
+        return ()
+
+    def readmit(self, state: Callable[[], Tensor]) -> None:  # noqa: B027 - most have nobody to let in
+        """Say, between two steps and on all ranks, how to get the state that ranks go on from: those that were late get it.
+
+        Args:
+            state: gives uint8[n]; may be called until the next verb but one.
+        """
+
+    def news(self) -> list[dict[str, Any]]:
+        """Return, on rank 0, who has been late or come back since the last call."""
+        return []
+
+    def lateness(self) -> dict[str, Any] | None:
+        """Return how often ranks were late, the same on all; None, where none can be. Collective."""
+        return None
 
     def dismiss(self) -> None:
         """Agree that all are done: a rank that dies from here on is not missed. Collective."""
@@ -449,6 +471,13 @@ class Comm(abc.ABC):
             raise TypeError(f"a message must be one of {', '.join(map(str, _MOVABLE))}, not {block.dtype}")
 
     @staticmethod
+    def _check_reduction(block: Tensor, op: str) -> None:
+        if op not in ("sum", "min", "max"):
+            raise ValueError(f"op must be sum, min or max, got {op!r}")
+        if block.dtype not in _SUMMABLE:
+            raise TypeError(f"allreduce takes {', '.join(map(str, _SUMMABLE))}, not {block.dtype}")
+
+    @staticmethod
     def _check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         if tuple(out.shape) != shape or out.dtype != dtype or not out.is_contiguous():
             raise ValueError(f"out must be a contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}")
@@ -460,7 +489,8 @@ class Comm(abc.ABC):
         self.traffic.seconds += time.perf_counter() - started
 
 
-def _combine(blocks: Tensor, op: str) -> Tensor:
+def combine(blocks: Tensor, op: str) -> Tensor:
+    """[n, k] -> [k]: the sum of the rows in their order, or their minimum or maximum."""
     if op == "min":
         return blocks.amin(0)
     if op == "max":

@@ -17,6 +17,7 @@ TIMED_OUT = 75
 
 _PATIENCE = 0.5  # seconds that other ranks leave to rank 0 to speak for all
 _FORWARDING = 0.3  # seconds for the launcher to pass the message on: at an abort it drops what it has not read
+_STOPPED = 1.0  # seconds that a nap takes too long when the process was stopped meanwhile
 _LAST_RESORT = 10.0  # seconds after which a process ends itself, if the abort has not
 
 
@@ -132,7 +133,10 @@ class Guard(Unguarded):
     def _watch(self) -> None:
         while True:
             limit = self._limit
-            time.sleep(min(limit / 10, 1.0) if limit else 1.0)
+            nap, began = min(limit / 10, 1.0) if limit else 1.0, time.monotonic()
+            time.sleep(nap)
+            if time.monotonic() - began > 2 * nap + _STOPPED:  # it's this process that was stopped: it may go on now
+                self.alive()
             still = time.monotonic() - self._seen
             if not limit or still < limit or limit != self._limit:
                 continue

@@ -38,5 +38,5 @@ def phases(runs: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None) ->
     ax.set_yticks(range(len(runs)), list(runs))
     ax.set_ylim(len(runs) - 0.5, -0.5)
     with_corner(ax, "seconds", "")
-    ax.legend(frameon=False, fontsize=10, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
+    ax.legend(frameon=False, fontsize=10, ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
     return ax

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _THEME = {"#000000": "currentColor", "#ffffff": "var(--paper)", "white": "var(--paper)", "black": "currentColor"}
 _COLOR = re.compile("|".join(rf"{color}\b" for color in _THEME))
-_NARROW = 400  # pixels, which a phone has
+_NARROW = 400  # pixels, which a phone has; wider pictures shrink as far as they can be read, and are scrolled
+_SMALLEST = 0.7
 _DPI = 72  # of SVG, which then counts in points
 PRINT_DPI = 200
 
@@ -46,19 +47,21 @@ class Picture:
         """Return it for a page, as SVG of up to `most` bytes, or else as PNG."""
         figure = self.draw(False)
         width = round(figure.get_figwidth() * 96)
-        shown: Markup = _svg(figure, self.key, self.alt, width)
+        least = round(_SMALLEST * width) if width > _NARROW else 0
+        style = f"width:{width}px;min-width:{least}px"
+        shown: Markup = _svg(figure, self.key, self.alt, style)
         if len(shown) > most:
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", dpi=110)
             source = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-            shown = element("img", src=source, alt=self.alt, style=f"width:{width}px", class_="drawn")
-        if width > _NARROW:
+            shown = element("img", src=source, alt=self.alt, style=style, class_="drawn")
+        if least:
             shown = element("div", shown, class_="scrolled", tabindex=0, role="region", aria_label=self.alt)
         caption = element("figcaption", self.caption) if self.caption else ""
         return element("figure", caption, shown)
 
 
-def _svg(figure: "Figure", key: str, alt: str, width: int) -> Markup:
+def _svg(figure: "Figure", key: str, alt: str, style: str) -> Markup:
     import matplotlib
 
     buffer = io.StringIO()
@@ -72,8 +75,13 @@ def _svg(figure: "Figure", key: str, alt: str, width: int) -> Markup:
     for node in root.iter():
         node.tag = _local(node.tag)
         node.attrib = {_local(name): _themed(_local(name), value, key) for name, value in node.attrib.items()}
-    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": alt, "class": "drawn"}
-    root.attrib["style"] = f"width:{width}px"
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "role": "img",
+        "aria-label": alt,
+        "class": "drawn",
+        "style": style,
+    }
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 

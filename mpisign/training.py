@@ -196,7 +196,7 @@ class _Job:
                 "late": f"rank {rank} is late: after {seconds:.2f} s the others have gone on without it, to step {step}",
                 "returned": f"rank {rank} is back after {seconds:.2f} s, and goes on from step {step}",
             }[news["event"]]
-            session.tracker.event(news | {"rank": rank, "step": step, "message": message})
+            session.tracker.event(news | {"rank": rank, "step": step, "time": time.time(), "message": message})
 
     def _interrupt(self, session: Session) -> None:
         """Write a checkpoint, and end on all ranks."""

@@ -254,13 +254,22 @@ def test_only_a_fault_that_kills_says_how_far_a_run_had_come(runs, tmp_path: Pat
 
 def test_who_was_late_and_returned_has_two_spans(runs, tmp_path: Path) -> None:
     folder = shutil.copytree(runs["quiet"], tmp_path / "late")
-    events = [("late", 100.0), ("returned", 102.5)]
-    lines = [json.dumps({"event": what, "rank": 2, "step": 3, "time": time, "message": "m"}) for what, time in events]
+    late, returned = (
+        {"event": "late", "time": 100.0, "seconds": 0.5},
+        {"event": "returned", "time": 102.5, "seconds": 3.0},
+    )
+    lines = [json.dumps(event | {"rank": 2, "step": 3, "message": "m"}) for event in (late, returned)]
+    summary = json.loads((folder / "summary.json").read_text()) | {"first_step_at": 98.0}
+    (folder / "summary.json").write_text(json.dumps(summary))
     (folder / "events.jsonl").write_text("\n".join([*lines, '{"event": "retu']))
     run = read(folder)
     told = story(run)
-    assert [(each.what, each.seconds) for each in told] == [("late", 0.0), ("returned", 2.5)]
-    assert lanes(run, told)[2] == [(0.0, 0.0), (2.5, max(2.5, run.rows[-1]["seconds"]))]
+    assert [(each.what, each.seconds, each.seconds_lost) for each in told] == [
+        ("late", 2, 0.5),
+        ("returned", 4.5, None),
+    ]
+    assert pauses(told) == [(1.5, 2)]  # half a second of waiting until it was given up
+    assert lanes(run, told)[2] == [(0, 2), (4.5, max(4.5, run.rows[-1]["seconds"]))]
     checked(page([run]).html())
 
 

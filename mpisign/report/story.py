@@ -19,7 +19,7 @@ class Happening:
         seconds: when, since the first step, or since the first happening where that isn't known; None: the line doesn't say.
         ranks: whom it befell.
         message: the line's sentence.
-        seconds_lost: from the failure's detection until training went on.
+        seconds_lost: from the failure's detection until training went on, or while others waited for one that was late.
         steps_lost: those that were done and had to be done again; None where it isn't known.
         step: the one that training went on after, or that a fault struck before.
     """
@@ -51,7 +51,7 @@ def _happening(event: Row, start: float, before: Sequence[Row]) -> Happening:
         None if time is None else time - start,
         ranks,
         str(event.get("message", "")),
-        event.get("seconds"),
+        None if kind == "returned" else event.get("seconds"),  # of one that is back, the others lost none
         steps_lost,
         step,
     )
@@ -71,11 +71,13 @@ def _steps_lost(ranks: Sequence[int], step: int | None, before: Sequence[Row]) -
 
 
 def pauses(told: Sequence[Happening]) -> list[Span]:
-    """Return the spans from each failure's detection until training went on."""
+    """Return the spans in which nobody got on: from each failure's detection, or until one that was late was given up."""
     return [
         (each.seconds, each.seconds + each.seconds_lost)
+        if each.what == "lost"
+        else (each.seconds - each.seconds_lost, each.seconds)
         for each in told
-        if each.what == "lost" and each.seconds is not None and each.seconds_lost
+        if each.what in ("lost", "late") and each.seconds is not None and each.seconds_lost
     ]
 
 
@@ -84,7 +86,7 @@ def lanes(run: Run, told: Sequence[Happening], most: int = 32) -> dict[int, list
     ranks = {rank for each in told for rank in each.ranks}
     if (run.ranks or 0) <= most:
         ranks |= set(range(run.ranks or 0))
-    seconds = [each.seconds + (each.seconds_lost or 0) for each in told if each.seconds is not None]
+    seconds = [each.seconds for each in told if each.seconds is not None] + [end for _, end in pauses(told)]
     end = max([*seconds, run.rows[-1]["seconds"] if run.rows else 0.0, 0.0])
     return {rank: list(_spans(rank, told, end)) for rank in sorted(ranks)}
 

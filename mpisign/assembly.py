@@ -109,6 +109,9 @@ def choose_algorithm(
         lost = set(range(comm.founders)) - set(comm.members)
         settings["topology"] = comm.together(lambda: network_without(network, comm.founders, lost), ConfigError)
     comm.together(lambda: _check_attack_fits(config, settings, lie))
+    if config.run.cuda_aware == "yes" and config.run.device != "cpu":
+        comm.together(lambda: _check_awareness_fits(config, settings, comm.resilient))
+        settings["cuda_aware"] = True
     if lie.overhears == "ballots":
         settings["vote"] = Tampering(registry.load("vote", settings["vote"]), attack)
     loss = config.network.message_loss
@@ -161,7 +164,29 @@ def _vote_of_a_quorum(config: Config, kind: type[DistributedOptimizer]) -> str:
     return "server"
 
 
+def _check_awareness_fits(config: Config, settings: dict[str, Any], resilient: bool) -> None:
+    """Addresses of GPU memory go to MPI itself, in the plain vote by the server."""
+    unfit = {
+        f"--algorithm {config.algorithm.algorithm}": "vote" not in settings,
+        f"--vote {settings.get('vote')}": settings.get("vote") not in ("auto", "server"),
+        "--overlap": config.algorithm.overlap,
+        "--quarantine": config.algorithm.quarantine is not None,
+        "--quorum": config.failures.quorum is not None,
+        "--simulate": config.run.simulate is not None,
+        "--with-ft ulfm": resilient,
+    }
+    for flag, is_given in unfit.items():
+        if is_given:
+            raise ConfigError(
+                f"--cuda-aware yes: only for sign votes by the server under MPI, not with {flag}; leave out one"
+            )
+
+
 def _check_attack_fits(config: Config, settings: dict[str, Any], lie: type[Attack]) -> None:
+    if lie.overhears == "ballots" and config.run.device != "cpu":
+        raise ConfigError(
+            f"--attack {config.adversary.attack}: an attack on ballots, which are looked at on the CPU only; use --device cpu"
+        )
     if lie.overhears == "ballots" and "vote" not in settings:
         raise ConfigError(
             f"--attack {config.adversary.attack}: changes ballots before the vote, and {config.algorithm.algorithm} has "

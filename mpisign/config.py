@@ -140,10 +140,10 @@ def _within(wanted: str, accepts: Callable[[Any], bool]) -> Check:
 
 
 def _check_device(value: str, where: str) -> None:
-    if value.split(":")[0] in ("cuda", "gpu", "mps", "xpu"):
-        raise ConfigError(f"{where}: GPU tensors are not supported yet; use --device cpu")
-    if value != "cpu":
-        raise ConfigError(f"{where}: no such device; wanted cpu")
+    if not re.fullmatch("cpu|cuda(:[0-9]{1,4})?", value):
+        raise ConfigError(
+            f"{where}: no such device; wanted cpu, cuda (a GPU for each rank of a host, in turn), or one for all as in cuda:0"
+        )
 
 
 def _accept(value: Any, where: str) -> None:
@@ -347,7 +347,21 @@ class RunConfig:
     batch_size: int = field(default=16, metadata=_about("--batch-size", "samples a worker and step", _COUNT))
     seed: int = field(default=0, metadata=_about("--seed", "same seed and number of ranks: same bits", _SEED))
     device: str = field(
-        default="cpu", metadata=_about("--device", "where tensors live; only cpu so far", _check_device, "NAME")
+        default="cpu",
+        metadata=_about(
+            "--device",
+            "where model and optimizer live: cpu, cuda (a GPU for each rank of a host, in turn), or one for all as in cuda:0",
+            _check_device,
+            "NAME",
+        ),
+    )
+    cuda_aware: Literal["no", "yes", "probe"] = field(
+        default="no",
+        metadata=_about(
+            "--cuda-aware",
+            "give MPI addresses of GPU memory: no (copies through pinned memory), yes, or what a probe in processes of its own "
+            "finds; sign votes by the server",
+        ),
     )
     simulate: int | None = field(
         default=None, metadata=_about("--simulate", "so many ranks inside one process, without MPI", _COUNT)
@@ -400,6 +414,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _settle(self)
+        if self.cuda_aware != "no" and self.device == "cpu":
+            raise ConfigError(f"--cuda-aware {self.cuda_aware}: nothing is in a GPU's memory; give --device cuda, too")
         for flag, wanted in (("--checkpoint-every", self.checkpoint_every), ("--resume", self.resume)):
             if wanted is not None and self.output is None:
                 raise ConfigError(f"{flag} {wanted}: checkpoints are in the folder of --output; give one")
@@ -529,7 +545,7 @@ SECTIONS: dict[
 }
 SECTION_OF = {entry.name: section for section, kind in SECTIONS.items() for entry in fields(kind)}
 FREE_ON_RESUME = {
-    *("vote", "overlap", "device", "simulate", "output", "overwrite", "epochs", "steps", "data"),
+    *("vote", "overlap", "device", "cuda_aware", "simulate", "output", "overwrite", "epochs", "steps", "data"),
     *("checkpoint_every", "checkpoints_kept", "resume", "log"),
     *(entry.name for entry in fields(FailuresConfig)),
 }

@@ -67,7 +67,8 @@ def average(comm: Comm, model: torch.nn.Module) -> None:
 
 
 def _evaluated(task: Task, model: torch.nn.Module, shard: Shard, part: slice) -> tuple[float, int]:
-    x, y = shard.x_test[part], shard.y_test[part]
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    x, y = shard.x_test[part].to(device), shard.y_test[part].to(device)
     return task.evaluate(model, x, y) if len(y) else (0.0, 0)
 
 

@@ -18,7 +18,8 @@ def overhear(comm: Comm, attack: Attack, optimizer: DistributedOptimizer) -> Non
     gradients = [dense_gradient(p, index) for index, p in enumerate(parameters)]
     wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
     there = torch.tensor([gradient is not None for gradient in gradients], dtype=wide)
-    flat = [(p if g is None else g).detach().reshape(-1).to(wide) for p, g in zip(parameters, gradients, strict=True)]
+    said = [(p if g is None else g).detach() for p, g in zip(parameters, gradients, strict=True)]
+    flat = [one.reshape(-1).to("cpu", wide) for one in said]
     with uncounted(comm):
         rows = comm.allgather(torch.cat([there, *flat]))
     if not isinstance(attack, GradientAttack):
@@ -29,7 +30,7 @@ def overhear(comm: Comm, attack: Attack, optimizer: DistributedOptimizer) -> Non
         given, *blocks = torch.split(rows[rank], sizes)
         honest.append(
             [
-                block.view(p.shape).to(p.dtype) if here else None
+                block.view(p.shape).to(p.device, p.dtype) if here else None
                 for here, block, p in zip(given.tolist(), blocks, parameters, strict=True)
             ]
         )

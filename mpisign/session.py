@@ -1,17 +1,21 @@
 """One rank's part of a run, step by step, and all that it can be continued from."""
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from . import seeding
+from . import devices, seeding
+from .algorithms.base import Report
 from .assembly import Shard, build_attack, build_model, build_task, choose_algorithm, share
 from .batches import Batches
 from .comm import Comm
 from .config import Config
+from .errors import EnvironmentProblem
 from .evaluation import average, judge
 from .faults import Faults
 from .figures import Counts, epoch_figures, run_figures
@@ -49,7 +53,8 @@ class Session:
         self.task = build_task(comm, config)
         algorithm, settings = choose_algorithm(comm, config, lie, self.attack)
         self.shard = shard or share(comm, self.task, config)
-        self.model = build_model(comm, self.task, self.shard, config)
+        self.device = _device(comm, config.run.device)
+        self.model = build_model(comm, self.task, self.shard, config).to(self.device)
         self.optimizer = algorithm(self.model.parameters(), **settings)
         self.batches = _batches(comm, config, self.shard)
         run, epochs = config.run, self.batches.steps / self.batches.steps_per_epoch
@@ -57,6 +62,7 @@ class Session:
         self.rates = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
         self.faults = faults or Faults((), 0, 1, 0)
         self.counts, self.own = Counts(), Counts()  # in this epoch, and in those before
+        self._uncounted: list[tuple[Callable[[], Tensor] | None, Report]] = []  # steps that a GPU may be busy with
         self.metrics: list[Metrics] = []
         self._judged_at = 0  # after so many steps
         self.seconds, self._started = 0.0, time.perf_counter()
@@ -97,17 +103,23 @@ class Session:
         self.model.train()
         optimizer.zero_grad()
         began = time.perf_counter()
+        fetched = None
         if len(indices := self.batches.take()):
             labels = self.attack.labels(shard.y_train[indices], shard.classes)
             # a lie needs the whole gradient before any of it leaves
             accumulate = optimizer.no_sync if self.config.adversary.attack else nullcontext
             purpose = f"step {optimizer.steps_taken}"
             with watch("gradient"), seeding.torch_seeded(self.config.run.seed, worker, purpose):
-                loss = self.task.loss(self.model, shard.x_train[indices], labels)
+                # data stay on the host, so that a set may be larger than a GPU's memory; on the CPU `to` does nothing
+                x, y = shard.x_train[indices].to(self.device), labels.to(self.device)
+                loss = self.task.loss(self.model, x, y)
                 with accumulate():
                     loss.backward()  # type: ignore[no-untyped-call]
-            self.counts.loss += float(loss.detach())
-            self.counts.batches += 1
+            if optimizer.staging is None:
+                self.counts.loss += float(loss.detach())
+                self.counts.batches += 1
+            else:
+                fetched = optimizer.staging.fetch(loss.detach())
         if self._hears:
             overhear(comm, self.attack, optimizer)
         tamper(self.attack, optimizer)
@@ -116,12 +128,26 @@ class Session:
         optimizer.step()
         self.rates.step()
         self.counts.sent += comm.traffic.sent - before
-        self.counts.add_step(optimizer.report)
+        if optimizer.staging is None:
+            self.counts.add_step(optimizer.report)
+        else:
+            self._count_all()  # those before: the vote has waited for them
+            self._uncounted.append((fetched, optimizer.report))
         self.first_step_at = self.first_step_at or time.time()
         self.tracker.step()
 
+    def _count_all(self) -> None:
+        """Count the steps whose numbers a GPU had not given yet."""
+        for fetched, report in self._uncounted:
+            if fetched is not None:
+                self.counts.loss += float(fetched())
+                self.counts.batches += 1
+            self.counts.add_step(report)
+        self._uncounted.clear()
+
     def judge(self) -> None:
         """Close an epoch: evaluate, and report."""
+        self._count_all()
         optimizer = self.optimizer
         with optimizer.watch("evaluate"):
             optimizer.settle()
@@ -167,6 +193,7 @@ class Session:
 
     def state(self) -> State:
         """Return all that the next steps depend on: tensors are those in use, not copies. Waits for messages under way."""
+        self._count_all()
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -245,6 +272,7 @@ class Session:
 
         Its momentum stays as it is. Its batches are those that it would have come to.
         """
+        self._count_all()
         self.model.load_state_dict(state["model"])
         own = self.optimizer.state_dict()["state"]
         common = state["optimizer"]["state"]
@@ -274,6 +302,13 @@ _LAST = ("test_accuracy", "test_accuracy_worst", "consensus_distance", "test_los
 def _common(kept: State) -> State:
     """What a replicated method keeps of a parameter that is the same on all ranks: its float32 copy."""
     return {name: value for name, value in kept.items() if name == "master"}
+
+
+def _device(comm: Comm, wanted: str) -> torch.device:
+    """The device of this rank; where any rank has none, that is raised on all."""
+    return (
+        torch.device("cpu") if wanted == "cpu" else comm.together(lambda: devices.current(wanted), EnvironmentProblem)
+    )
 
 
 def _place(members: list[int], member: int) -> int:

@@ -7,16 +7,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from . import environment
+from . import devices, environment
 from .config import Config
-from .errors import ConfigError, MpisignError
+from .errors import ConfigError, EnvironmentProblem, MpisignError
 from .faults import parse_faults
 from .options import parse, to_toml
 
 if TYPE_CHECKING:
-    from .comm import Comm, MPIComm
+    from .comm import Comm, MPIComm, awareness
     from .comm.guard import Unguarded
 
 
@@ -54,19 +55,27 @@ def _refuse(error: MpisignError, speaks: bool) -> int:
 def _under_mpi(config: Config, launch: environment.Launch) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # until the guard stands
         signal.signal(number, lambda number, _: os._exit(128 + number))
-    from .comm import world
+    from .comm import awareness, world
     from .comm.guard import Guard
 
+    choice, answer = (
+        devices.choose(config.run.device, launch),
+        None,
+    )  # before MPI_Init, which may open the current device
+    if config.run.cuda_aware != "no" and not choice.problem and not launch.local_rank:  # one rank a host
+        answer = awareness.consult(choice.name)
     failures = config.failures
     comm: MPIComm = world(failures.quorum, patience=failures.patience, late=failures.late, timeout=failures.timeout)
     environment.check_world(comm.size, launch)
     guard = Guard(comm.rank, comm.size, comm.abort, failures.timeout, config.run.output is not None, comm.rescue)
     if comm.rank == 0:
-        for problem in environment.problems(launch):
+        for problem in [*environment.problems(launch), *filter(None, [choice.remark])]:
             print(f"mpisign.train: {problem}", file=sys.stderr)
         if comm.size == 1:
             print("1 rank, nobody to vote with: for more, mpirun -n 16 python -m mpisign.train, or --simulate 16")
     try:
+        if config.run.device != "cpu":
+            config = _on_devices(comm, config, choice, answer)
         run(comm, config, guard)
     except MpisignError as error:
         if not error.everywhere:
@@ -75,9 +84,32 @@ def _under_mpi(config: Config, launch: environment.Launch) -> int:
     return comm.leave(0)
 
 
+def _on_devices(comm: "Comm", config: Config, choice: devices.Choice, answer: "awareness.Answer | None") -> Config:
+    """Raise on all ranks what is wrong with any one's device; return the settings with what the probe says in its place."""
+    from .comm import awareness
+
+    if getattr(comm, "joined", False):  # the others have agreed already
+        choice.check()
+        return config
+    comm.together(choice.check, EnvironmentProblem)
+    wanted = config.run.cuda_aware
+    if wanted == "no":
+        return config
+    try:
+        comm.together(lambda: answer is None or awareness.decide(wanted, answer), EnvironmentProblem)
+    except EnvironmentProblem as problem:
+        if wanted == "yes":
+            raise
+        if comm.rank == 0:
+            print(f"mpisign.train: {problem}", file=sys.stderr)
+        return replace(config, run=replace(config.run, cuda_aware="no"))
+    return replace(config, run=replace(config.run, cuda_aware="yes"))
+
+
 def _simulated(config: Config, ranks: int) -> int:
     import torch
 
+    devices.choose(config.run.device, environment.launched()).check()
     from .comm import simulate
 
     faults = parse_faults(config.failures.inject) if config.failures.inject else ()
@@ -103,6 +135,8 @@ def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[
         kernels.warm_up()  # alone: the others then find Numba's cache filled
     comm.barrier()
     kernels.warm_up()
+    if config.run.device != "cpu":
+        kernels.warm_up(devices.current(config.run.device))
     # Open MPI's mpirun gives every rank a terminal of its own, whatever its own output is
     bar = sys.stdout is not None and sys.stdout.isatty() and environment.launched().launcher == "none"
     output, overwrite = config.run.output, config.run.overwrite

@@ -70,11 +70,23 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts mpirun takes seconds, and all cores."""
+    """What starts mpirun takes seconds, and all cores; what needs a GPU is skipped where there is none."""
+    missing = _missing_gpu() if any(item.get_closest_marker("gpu") for item in items) else ""
     for item in items:
+        if missing and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=missing))
         if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.launches)
+
+
+def _missing_gpu() -> str:
+    import torch
+
+    from mpisign import devices
+
+    found = devices.problem("cuda")
+    return f"no GPU: {found}" if found else "" if torch.cuda.is_available() else "torch can't use the GPU"
 
 
 @pytest.hookimpl(trylast=True)

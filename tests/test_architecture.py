@@ -1,6 +1,7 @@
 """The walls of docs/design.md, each a line here."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ LAYERS = [  # a file may import from its own layer and those before it
         "__init__",
     },
     {"kernels", "registry"},
-    {"config", "environment", "topology", "comm", "codecs", "aggregators", "checkpoints"},
+    {"config", "devices", "environment", "topology", "comm", "codecs", "aggregators", "checkpoints"},
     {"tasks", "collectives", "options", "plotting", "attacks", "overhearing", "quarantine"},
     {"algorithms", "tracking", "tensorboard"},
     {"assembly", "testing"},
@@ -75,7 +76,7 @@ def importers(name: str) -> set[str]:
 
 
 def test_only_comm_and_the_doctor_import_mpi4py() -> None:
-    assert importers("mpi4py") == {"comm/mpi.py", "doctor.py"}
+    assert importers("mpi4py") == {"comm/mpi.py", "comm/awareness.py", "comm/probing.py", "doctor.py"}
 
 
 def test_only_the_kernels_import_numba() -> None:
@@ -113,6 +114,13 @@ def test_only_a_tensor_on_a_gpu_makes_the_kernels_import_numba_cuda() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_only_the_buffers_and_the_kernels_know_of_streams() -> None:
+    known = {
+        str(path.relative_to(PACKAGE)) for path in FILES if re.search("current_stream|wait_event", path.read_text())
+    }
+    assert known == {"comm/buffers.py", "kernels/cuda/launching.py"}
 
 
 @pytest.mark.parametrize("part", ["kernels", "topology", "codecs", "aggregators", "checkpoints"])

@@ -65,7 +65,8 @@ def test_flags_reach_their_fields():
         "--nesterov --weight-decay 0.1 --trust 0.02 --norm carry --vote sharded --overlap --tie abstain --zero plus "
         "--topology chain:5 --delay overlapped --fill own --local adam --correction --strength 0.5 --rounds 3 "
         "--message-loss 0.1 --epochs 3 --steps 7 --batch-size 8 "
-        "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cpu --simulate 5 --output o --overwrite "
+        "--schedule step:3 --warm-up 2 --dedicated-server --seed 9 --device cuda --cuda-aware probe --simulate 5 "
+        "--output o --overwrite "
         "--batches split --checkpoint-every 50 --checkpoints-kept 3 --resume auto --log tensorboard "
         "--attack stale --byzantine ranks:1,3 --timeout 60 --lost-data redistribute --inject nan:rank=1,step=2 "
         "--quorum 0.5 --patience 7 --late count"
@@ -75,7 +76,9 @@ def test_flags_reach_their_fields():
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
         AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, 0.02, "carry", "sharded", True, "abstain", "plus"),
         NetworkConfig("chain:5", "overlapped", "own", "adam", True, 0.5, 3, 0.1),
-        RunConfig(3, 7, 8, 9, "cpu", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"),
+        RunConfig(
+            3, 7, 8, 9, "cuda", "probe", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"
+        ),
         AdversaryConfig("stale", "ranks:1,3"),
         FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2", 0.5, 7.0, "count"),
     )
@@ -156,9 +159,8 @@ def test_a_flag_without_its_value_is_named():
         ("--task digit", "--task digit: no such task (did you mean 'digits'?); known are cifar10, digits"),
         ("--model mpl", "--model mpl: no such model (did you mean 'mlp'?); known are"),
         ("--vote sever", "--vote sever: no such vote (did you mean 'server'?); known are"),
-        ("--device cuda", "--device cuda: GPU tensors are not supported yet; use --device cpu"),
-        ("--device cuda:1", "--device cuda:1: GPU tensors are not supported yet"),
-        ("--device tpu", "--device tpu: no such device; wanted cpu"),
+        ("--device tpu", "--device tpu: no such device; wanted cpu, cuda"),
+        ("--cuda-aware probe", "--cuda-aware probe: nothing is in a GPU's memory; give --device cuda, too"),
         ("--partition by-class", "--partition by-class: no such partition (did you mean 'by_class'?); known are"),
         ("--partition dirichlet", "--partition dirichlet: wanted dirichlet:ALPHA with a finite ALPHA above 0"),
         ("--partition dirichlet:0", "--partition dirichlet:0: wanted dirichlet:ALPHA"),
@@ -319,7 +321,7 @@ def test_keys_may_stand_outside_their_table(toml):
         ("tie = ['coin']", "run.toml: tie = ['coin']: no such choice (did you mean 'coin'?)"),
         ("task = 'digit'", "run.toml: task = 'digit': no such task (did you mean 'digits'?)"),
         ("partition = 'dirichlet'", "run.toml: partition = 'dirichlet': wanted dirichlet:ALPHA"),
-        ("device = 'cuda'", "run.toml: device = 'cuda': GPU tensors are not supported yet"),
+        ("device = 'tpu'", "run.toml: device = 'tpu': no such device"),
         ("epochs = = 2", "run.toml: not a TOML file (Invalid value (at line 1, column 10))"),
     ],
 )
@@ -392,6 +394,7 @@ configs = st.builds(
         counts,
         st.integers(0, 2**63 - 1),
         st.just("cpu"),
+        st.just("no"),
         st.none() | counts,
         paths,
         st.booleans(),

@@ -11,6 +11,7 @@ from .. import aggregators, codecs
 from ..codecs import Codec
 from ..collectives import Mean
 from ..collectives.aggregation import Aggregation
+from ..comm.buffers import Staging
 from ..errors import ParameterError
 from .base import DistributedOptimizer, Params, Report, dense_gradient
 
@@ -60,6 +61,11 @@ class AggregatingOptimizer(DistributedOptimizer):
         if not isinstance(self.two_way, bool):
             raise ParameterError(f"two_way must be True or False, got {self.two_way!r}")
         if not self._plain:
+            if self.device.type != "cpu":
+                raise ParameterError(
+                    f"codec={self.codec!r}, aggregator={self.aggregator!r}: the parameters are on {self.device}, where only the "
+                    f"mean of float32 works; leave both out, or move the model to the CPU"
+                )
             codecs.build(self.codec, 0)
             tried = aggregators.build(self.aggregator)(torch.zeros(self.comm.size, 2))
             if not isinstance(tried, Tensor) or tried.shape != (2,) or tried.dtype != torch.float32:
@@ -104,14 +110,22 @@ class AggregatingOptimizer(DistributedOptimizer):
     def update(self) -> Report:
         """Aggregate, then step."""
         gradients = [dense_gradient(p, index) for index, p in enumerate(self.parameters)]
+        if self.staging is not None:
+            gradients = self._on_host(gradients, self.staging)
         if isinstance(self.mean, Mean):
             means, finite = self.mean(gradients)
         else:
             means, finite = self.mean(gradients, self.steps_taken)
         with self.watch("apply"):
             shaped = zip(self.parameters, means, strict=True)
-            self.descend([None if mean is None else mean.view(p.shape) for p, mean in shaped])
+            self.descend([None if mean is None else mean.view(p.shape).to(p.device) for p, mean in shaped])
         return Report(self.mean.voters, finite=finite)
+
+    def _on_host(self, gradients: list[Tensor | None], staging: Staging) -> list[Tensor | None]:
+        """Copies of gradients that are on a GPU; all are under way before the first is waited for."""
+        copies = [None if gradient is None else staging.fetch(gradient.detach()) for gradient in gradients]
+        with self.watch("gradient"):  # the device is still busy with them
+            return [None if arrived is None else arrived() for arrived in copies]
 
     @abc.abstractmethod
     def descend(self, means: list[Tensor | None]) -> None:
@@ -124,12 +138,14 @@ class AggregatingOptimizer(DistributedOptimizer):
         for p, index in zip(self.parameters, saved, strict=True):
             # torch casts what it loads to the parameter's dtype; residuals and float32 copies must keep theirs
             state = state_dict["state"].get(index, {})
-            self.state[p] = {
-                name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()
-            }
+            self.state[p] = {name: _kept(value, p) if name != "step" else value for name, value in state.items()}
         for group in self.param_groups:
             self.check_group(group)
         self.prepare()
+
+
+def _kept(value: Any, p: Tensor) -> Any:
+    return value.to(p.device, copy=True) if isinstance(value, Tensor) else value
 
 
 def _name(setting: Any) -> str:

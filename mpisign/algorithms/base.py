@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..comm import as_comm
+from ..comm.buffers import Staging, staging_for
 from ..errors import DisagreementError, ParameterError
 from ..timing import Stopwatch
 
@@ -37,6 +38,26 @@ class Report:
     voters: int = 0
     agreement: float = math.nan
     finite: bool = True
+
+
+class LateReport(Report):
+    """A report of which a GPU still computes the numbers: who reads agreement or finite waits for it.
+
+    Args:
+        voters: as in `Report`.
+        numbers: waits for int64[3]: in how many coordinates the worker's signs differ from the verdict's, on how many it voted,
+            and whether its gradient was finite.
+    """
+
+    def __init__(self, voters: int, numbers: Callable[[], Tensor]) -> None:
+        super().__init__(voters)
+        object.__setattr__(self, "_numbers", numbers)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("agreement", "finite"):
+            differ, voted, finite = vars(self)["_numbers"]().tolist()
+            return bool(finite) if name == "finite" else 1 - differ / voted if voted else math.nan
+        return super().__getattribute__(name)
 
 
 def _unwrapped(method: Any) -> Any:
@@ -66,13 +87,17 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
 
     Raises:
-        ParameterError: a complex, integer or sparse parameter, one that is not on the CPU, or a bad hyperparameter.
+        ParameterError: a complex, integer or sparse parameter, parameters on several devices, or on one that the algorithm
+            doesn't work on, or a bad hyperparameter.
         DisagreementError: ranks differ.
     """
 
     default_lr: ClassVar[float]
     replicated: ClassVar[bool] = True
     """Whether parameters end equal on all ranks; where not, each rank has a model of its own."""
+
+    on_gpu: ClassVar[bool] = False
+    """Whether parameters may be on a GPU, all on one."""
 
     _step_supports_amp_scaling = (
         True  # torch's GradScaler then calls step on every rank, also where it found an overflow
@@ -86,6 +111,7 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         self.report = Report()
         self.steps_taken = 0
         self._ready, self._warned = False, False
+        self.staging: Staging | None = None
 
         def construct() -> None:
             # not super(): a subclass may also derive from torch's SGD
@@ -101,6 +127,11 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     def parameters(self) -> list[Tensor]:
         """The parameters of all groups, in order."""
         return [p for group in self.param_groups for p in group["params"]]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next((p.device for p in self.parameters), torch.device("cpu"))
 
     @abc.abstractmethod
     def update(self) -> Report:
@@ -178,11 +209,13 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
                 self.report = self.skip()
                 return loss
             self._unscale()
-            self.report = self.update()
-        if not self.report.finite and not self._warned:
+            before, self.report = self.report, self.update()
+        late = isinstance(self.report, LateReport)
+        # a GPU is never waited for: it is the step before that is known by now
+        if not self._warned and not (before if late else self.report).finite:
             self._warned = True
             warnings.warn(
-                f"rank {self.comm.rank}: the gradient of step {self.steps_taken} is not finite; this worker abstains from "
+                f"rank {self.comm.rank}: the gradient of step {self.steps_taken - late} is not finite; this worker abstains from "
                 f"the step, the others go on. Further such steps are counted without a warning.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -245,9 +278,12 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
 
     def _unscale(self) -> None:
         scale: Any = getattr(self, "grad_scale", None)
-        for p in self.parameters if scale is not None else []:
+        if scale is None:
+            return
+        factor = float(scale)  # once: on a GPU it is waited for
+        for p in self.parameters:
             if p.grad is not None:
-                p.grad.div_(float(scale))
+                p.grad.div_(factor)
 
     # ---- start ----
 
@@ -261,10 +297,20 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
                 )
             if p.layout != torch.strided:
                 raise ParameterError(f"parameter {index} is {p.layout}: only dense parameters can be trained")
-            if p.device.type != "cpu":
-                raise ParameterError(
-                    f"parameter {index} is on {p.device}: only the CPU is supported, move the model there"
-                )
+            self._check_device(index, p.device)
+
+    def _check_device(self, index: int, device: torch.device) -> None:
+        if device.type not in ("cpu", "cuda"):
+            raise ParameterError(f"parameter {index} is on {device}: move the model to the CPU or to a GPU of CUDA")
+        if device.type == "cuda" and not self.on_gpu:
+            raise ParameterError(
+                f"parameter {index} is on {device}, where {type(self).__name__} doesn't work: move the model to the CPU, or use "
+                f"Signum, SignSGD, Lion, SGD or Adam"
+            )
+        if device != self.device:
+            raise ParameterError(
+                f"parameter {index} is on {device}, parameter 0 on {self.device}: move the model to one device"
+            )
 
     def _start(self) -> None:
         self.comm.insist(
@@ -278,6 +324,8 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         )
         with torch.no_grad():
             _broadcast(self.parameters, self.comm)
+        if self.staging is None:
+            self.staging = staging_for(self.device)
         self.prepare()
         self._ready = True
 
@@ -315,7 +363,7 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     """Return 56 bits that depend on every bit of the tensors (BLAKE2b)."""
     digest = hashlib.blake2b(digest_size=7)
     for tensor in tensors:
-        digest.update(_bytes(tensor.detach()).numpy().data)
+        digest.update(_bytes(tensor.detach()).cpu().numpy().data)
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -327,7 +375,7 @@ def _broadcast(tensors: list[Tensor], comm: Any) -> None:
     """Copy rank 0's tensors to all ranks, in one message."""
     if not tensors or comm.size == 1:
         return
-    flat = torch.cat([_bytes(tensor) for tensor in tensors])
+    flat = torch.cat([_bytes(tensor).cpu() for tensor in tensors])
     comm.bcast(flat)
     for tensor, block in zip(tensors, torch.split(flat, [t.nbytes for t in tensors]), strict=True):
         tensor.copy_(block.clone().view(tensor.dtype).view(tensor.shape))

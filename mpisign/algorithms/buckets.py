@@ -3,12 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from .. import kernels
 from ..collectives import Vote
+from ..collectives.staged import DeviceVote
 from ..errors import ParameterError
+
+if TYPE_CHECKING:
+    from ..kernels.cuda.tally import AnyVerdict
 
 
 @dataclass(eq=False)
@@ -19,6 +24,7 @@ class Bucket:
         result: waits for the verdict; None before the ballot is cast.
         finite: whether this rank's gradients were.
         before: the memory as it was before the ballot was cast, where that may have to be undone.
+        there: the vote on a ballot in a GPU's memory, where it is there.
     """
 
     first: int
@@ -27,7 +33,8 @@ class Bucket:
     ballot: Tensor
     vote: Vote
     before: Tensor | None = None
-    result: Callable[[], kernels.Verdict] | None = None
+    there: DeviceVote | None = None
+    result: Callable[[], "AnyVerdict"] | None = None
     finite: bool = True
     waiting: set[int] = field(default_factory=set)
 

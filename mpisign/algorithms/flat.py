@@ -42,7 +42,7 @@ class FlatOptimizer(DistributedOptimizer):
         parameters = self._tensors = self.parameters
         self.owners = [group for group in self.param_groups for _ in group["params"]]
         self.layout = kernels.Layout([p.numel() for p in parameters])
-        self.memory = torch.zeros(64 * self.layout.words if self.keeps() else 0)
+        self.memory = torch.zeros(64 * self.layout.words if self.keeps() else 0, device=self.device)
         self.direct = np.array([p.dtype == torch.float32 and _is_dense(p) for p in parameters], np.bool_)
         self._strides = [p.stride() for p in parameters]
         for index, p in enumerate(parameters):
@@ -60,7 +60,8 @@ class FlatOptimizer(DistributedOptimizer):
         saved = [index for group in state_dict["param_groups"] for index in group["params"]]
         for p, index in zip(self.parameters, saved, strict=True):
             # torch casts what it loads to the parameter's dtype; these tensors must keep float32
-            self.state[p] = {name: value.clone() for name, value in state_dict["state"].get(index, {}).items()}
+            kept = state_dict["state"].get(index, {})
+            self.state[p] = {name: value.to(p.device, copy=True) for name, value in kept.items()}
         for group in self.param_groups:
             self.check_group(group)
         self.prepare()
@@ -102,7 +103,7 @@ class FlatOptimizer(DistributedOptimizer):
         """Return the Euclidean norm of a parameter, with the same bits on all ranks."""
         p = self._tensors[index]
         vector = p if self.direct[index] else p.to(torch.float32).contiguous()
-        return kernels.l2_norm(self.layout.run(index, index + 1), [vector])
+        return float(kernels.l2_norm(self.layout.run(index, index + 1), [vector]))
 
     def move(self, index: int, direction: Tensor, step: float, decay: float | None = None) -> None:
         """x ← decay·x − step·direction; `direction` is spoilt. By default decay is 1 − ηλ of the parameter's group.
@@ -117,8 +118,8 @@ class FlatOptimizer(DistributedOptimizer):
             p.as_strided((p.numel(),), (1,), p.storage_offset()).mul_(decay).sub_(direction)
             return
         target = self.state[p].get("master", p)
-        if target is not p and not torch.equal(target.to(p.dtype), p):
-            target.copy_(p)  # somebody has changed the parameter since
+        if target is not p:
+            _follow(target, p)
         target.mul_(decay).sub_(direction.view(p.shape))
         if target is not p:
             p.copy_(target)
@@ -127,6 +128,16 @@ class FlatOptimizer(DistributedOptimizer):
         """float32[P]: what `of` says of each parameter's group."""
         values = np.array([of(group) for group in self.param_groups], np.float32)
         return np.repeat(values, [len(group["params"]) for group in self.param_groups])
+
+
+def _follow(master: Tensor, p: Tensor) -> None:
+    """Let the float32 copy be p again, where somebody has changed p since."""
+    if not p.is_cuda:
+        if not torch.equal(master.to(p.dtype), p):
+            master.copy_(p)
+        return
+    same = (master.to(p.dtype) == p).all()  # torch.equal would wait for the device
+    master.copy_(torch.where(same, master, p.to(master.dtype)))
 
 
 def _is_dense(p: Tensor) -> bool:

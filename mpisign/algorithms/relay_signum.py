@@ -48,6 +48,7 @@ class RelaySignum(Signum):
     """
 
     stale: ClassVar[bool] = False
+    on_gpu: ClassVar[bool] = False
 
     def __init__(
         self,

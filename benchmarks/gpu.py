@@ -4,15 +4,21 @@ NUMBA_ENABLE_CUDASIM=1 runs it without a GPU, to see that it runs: its times the
 """
 
 import argparse
+import json
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import harness  # before the others: it limits their threads
 import numpy as np
 import torch
 from resnet50 import NUMEL, shapes, size
+from startup import launch
 
 from mpisign import kernels
+from mpisign.comm import awareness
 from mpisign.kernels import NOTHING_KEPT, Layout, cuda
 from mpisign.kernels.cuda.memory import SIMULATED
 
@@ -219,6 +225,31 @@ def local_step(record: harness.Record, model: Model, repeats: int, calls: int) -
     record.check(f"local step, {model.layout.coordinates:,} parameters: ms", 1e3 * min(found), "≤", 1e3 * STEP)
 
 
+def whole_steps(record: harness.Record, numel: int, device: str = "cuda", steps: int = 20) -> None:
+    """A step over MPI of 1, 2 and 4 ranks on one device: by copies, and by address where a probe says that MPI takes it."""
+    answer = awareness.consult("cuda:0") if device == "cuda" else awareness.Answer(None, "no GPU is asked for")
+    record.figure("MPI takes GPU memory", {"answer": answer.aware, "reason": answer.reason})
+    for ranks in (1, 2, 4):
+        ways = {"staged": device, **({"aware": device} if answer.aware else {}), "on the CPU": "cpu"}
+        found = {name: one_step(ranks, name, place, numel, steps) for name, place in ways.items()}
+        record.figure(f"whole step, {ranks} ranks", found)
+        others = sum(step["checksum"] != found["on the CPU"]["checksum"] for step in found.values())
+        record.check(f"whole step, {ranks} ranks: ways with other bits than the CPU's", others, "≤", 0)
+        for name, step in found.items():
+            print(f"whole step, {ranks} ranks, {name}: {1e3 * step['seconds']:.2f} ms")
+
+
+def one_step(ranks: int, way: str, device: str, numel: int, steps: int) -> dict[str, Any]:
+    """Start ranks of `gpu_step.py`, and return what rank 0 has found."""
+    script = [str(Path(__file__).with_name("gpu_step.py")), "--way", "aware" if way == "aware" else "staged"]
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder, "found.json")
+        script += ["--device", device, "--numel", str(numel), "--steps", str(steps), "--found", str(found)]
+        launch(ranks, script, 300)
+        step: dict[str, Any] = json.loads(found.read_text())
+    return step
+
+
 def flags() -> argparse.Namespace:
     """Parse the command line."""
     found = harness.parser("gpu", __doc__, repeats=9, numel=NUMEL)
@@ -245,8 +276,10 @@ def main() -> None:
     record.figure("bits equal to the CPU's", equal)
     record.check("kernels with other bits than the CPU's", sum(not same for same in equal.values()), "≤", 0)
     local_step(record, model, settings.repeats, settings.calls)
-    # A step over MPI belongs here, staged through pinned memory and CUDA-aware, with 1, 2 and 4 ranks on this device.
     del model
+    if not SIMULATED:
+        torch.cuda.empty_cache()
+        whole_steps(record, settings.numel)
     speeds(record, Model(Layout([settings.long]), VOTERS if not SIMULATED else 3), settings.repeats, settings.calls)
     record.close()
     if not all(equal.values()):

@@ -318,6 +318,17 @@ def test_the_kernels_of_a_gpu_are_compared_with_the_cpus_and_with_copies(
     assert record["checks"][0]["met"]
 
 
+def test_a_whole_step_is_timed_with_its_checksum(mpirun: Any, tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    flags = ["--device", "cpu", "--numel", "3000", "--steps", "2", "--found", found]
+    done = mpirun(2, ROOT / "benchmarks" / "gpu_step.py", *flags)
+    assert done.returncode == 0, done.stderr
+    step = json.loads(found.read_text())
+    assert step["ranks"] == 2
+    assert step["seconds"] > 0
+    assert len(step["checksum"]) == 14
+
+
 def test_a_mistake_in_the_flags_is_named(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--repeats", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

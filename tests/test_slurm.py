@@ -27,7 +27,9 @@ OPTIONS = {
     "gpus",
     "gpus-per-node",
     "gpus-per-task",
+    "gpu-bind",
     "gres",
+    "gres-flags",
     "hint",
     "job-name",
     "mail-type",
@@ -384,3 +386,29 @@ def test_open_mpi_is_told_what_it_needs_to_run_anywhere():
     assert found["PRTE_MCA_rmaps_default_mapping_policy"] == "slot:oversubscribe"
     assert found["OMPI_MCA_mpi_yield_when_idle"] == "1"
     assert ("OMPI_ALLOW_RUN_AS_ROOT" in found) == (os.getuid() == 0)
+
+
+def test_mpi_is_given_addresses_of_gpu_memory_only_where_that_is_asked_for(cluster):
+    assert launched(submit(cluster, script="gpu.sbatch")).endswith("--device cuda")
+    run = submit(cluster, "--epochs", "2", script="gpu.sbatch", MPISIGN_CUDA_AWARE="probe", UCX_TLS="tcp")
+    assert launched(run).endswith("--device cuda --cuda-aware probe --epochs 2")
+    assert "gpu.sbatch: UCX_TLS=tcp: for GPU memory it must hold cuda_copy and cuda_ipc" in run.stderr
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({}, "MPIR_CVAR_ENABLE_GPU=1 MV2_USE_CUDA=1 OMPI_MCA_opal_cuda_support=true"),
+        ({"MV2_USE_CUDA": "0"}, "MPIR_CVAR_ENABLE_GPU=1 MV2_USE_CUDA=0 OMPI_MCA_opal_cuda_support=true"),
+        (
+            {"CRAY_MPICH_VERSION": "9"},
+            "MPICH_GPU_SUPPORT_ENABLED=1 MPIR_CVAR_ENABLE_GPU=1 MV2_USE_CUDA=1 OMPI_MCA_opal_cuda_support=true",
+        ),
+    ],
+)
+def test_a_cuda_aware_mpi_is_told_what_it_wants_and_what_is_set_stays(cluster, given, told):
+    names = "MPICH_GPU_SUPPORT_ENABLED|MPIR_CVAR_ENABLE_GPU|MV2_USE_CUDA|OMPI_MCA_opal_cuda_support"
+    stub(cluster / "venv" / "bin" / "mpirun", f"env | grep -E '{names}' | sort | xargs echo told:; exit 3")
+    run = submit(cluster, script="gpu.sbatch", MPISIGN_CUDA_AWARE="yes", **given)
+    assert f"told: {told}\n" in run.stdout
+    assert "told: \n" not in run.stdout

@@ -34,6 +34,7 @@ class Shard:
     shape: tuple[int, ...]
     classes: int
     copies: int = 1  # how many ranks hold each training sample; an epoch visits as many as if it were one
+    holders: tuple[int, ...] = ()  # among which ranks the data were dealt, by their numbers at the start
 
 
 def build_task(comm: Comm, config: Config) -> Task:
@@ -71,6 +72,7 @@ def share(comm: Comm, task: Task, config: Config) -> Shard:
         shape,
         classes,
         sum(map(len, dealt)) // max(trains, 1),
+        comm.members,
     )
 
 

@@ -126,7 +126,7 @@ class Stale(Attack):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up the first gradients."""
-        self._first = list(state["first"])
+        self._first = list(state.get("first", []))  # none, where the state is that of an honest worker
 
 
 class Blind(Attack):

@@ -466,7 +466,7 @@ class FailuresConfig:
     """What to do about ranks that die, stop or are late. Errors: ConfigError for a field that won't do."""
 
     timeout: float = field(
-        default=600.0,
+        default=300.0,
         metadata=_about(
             "--timeout",
             "seconds without a step after which a rank ends the job, with exit code 75; 0: never",
@@ -507,6 +507,13 @@ class FailuresConfig:
     late: Literal["drop", "count"] = field(
         default="drop",
         metadata=_about("--late", "with --quorum: a late ballot is dropped, or counted in the next vote"),
+    )
+    respawn: bool = field(
+        default=False,
+        metadata=_about(
+            "--respawn",
+            "start a process in the place of a rank that died, with weights from another and no momentum; mpirun --with-ft ulfm",
+        ),
     )
 
     def __post_init__(self) -> None:

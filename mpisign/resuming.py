@@ -14,6 +14,7 @@ from .comm import Comm
 from .config import FIELDS, FREE_ON_RESUME, Config
 from .errors import CheckpointError, ConfigError
 from .options import to_toml
+from .survival import for_newcomer
 
 State = dict[str, Any]
 
@@ -107,10 +108,7 @@ class Archive:
             )
         state, details = load(same[0], comm.rank % size)
         check_fits(self._config, details.get("config", ""))
-        if comm.rank >= size:
-            states = state["optimizer"]["state"]
-            state["optimizer"]["state"] = {index: _model_alone(states[index]) for index in states}
-        return state
+        return for_newcomer(state) if comm.rank >= size else state
 
 
 def check_fits(config: Config, saved: str) -> None:
@@ -125,7 +123,3 @@ def check_fits(config: Config, saved: str) -> None:
                     f"--resume: the checkpoint is of a run with {flag} {before}, this one has {after}: continue with the "
                     f"same, or start anew in another --output"
                 )
-
-
-def _model_alone(state: State) -> State:
-    return {name: value for name, value in state.items() if name in ("own model", "model", "master")}

@@ -69,6 +69,11 @@ class Session:
         self.first_step_at: float | None = None
 
     @property
+    def worker(self) -> int:
+        """The number that this rank had at the start."""
+        return self.comm.members[self.comm.rank]
+
+    @property
     def steps_taken(self) -> int:
         """Steps since the beginning of the run."""
         return self.optimizer.steps_taken
@@ -99,7 +104,7 @@ class Session:
     def step(self) -> None:
         """Take one step."""
         optimizer, shard, comm = self.optimizer, self.shard, self.comm
-        worker, watch = comm.members[comm.rank], optimizer.watch
+        worker, watch = self.worker, optimizer.watch
         self.model.train()
         optimizer.zero_grad()
         began = time.perf_counter()
@@ -210,14 +215,15 @@ class Session:
             "first_step_at": self.first_step_at,
             "members": list(self.comm.members),
             "founders": self.comm.founders,
-            "worker": self.comm.members[self.comm.rank],
+            "worker": self.worker,
+            "holders": list(self.shard.holders),
         }
 
     def is_among_the_same_ranks(self, state: State) -> bool:
         """Tell whether a state was given among these ranks, none of which has died since."""
         return (state["members"], state["founders"]) == (list(self.comm.members), self.comm.founders)
 
-    def restore(self, state: State, same_data: bool = True) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was given, by a rank of this run, or of an earlier one.
 
         Among other ranks than then, only what is the worker's own is taken up: its model, momentum and residual; messages
@@ -225,7 +231,6 @@ class Session:
 
         Args:
             state: as given; or what `common_state` gave, where this rank was away when the others were saved.
-            same_data: whether this rank holds the samples that it held then.
         """
         if "common" in state:
             self.catch_up(state)
@@ -239,6 +244,7 @@ class Session:
             self.optimizer.adopt(state["optimizer"], places)
         self.attack.restore(state["attack"])
         self._restore_rates(state["rates"])
+        same_data = (state["worker"], state["holders"]) == (self.worker, list(self.shard.holders))
         self.batches.restore(state["batches"], same_data)
         self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
         self.counts, self.own = Counts(**state["counts"]), Counts(**state["own"])
@@ -306,9 +312,7 @@ def _common(kept: State) -> State:
 
 def _device(comm: Comm, wanted: str) -> torch.device:
     """The device of this rank; where any rank has none, that is raised on all."""
-    return (
-        torch.device("cpu") if wanted == "cpu" else comm.together(lambda: devices.current(wanted), EnvironmentProblem)
-    )
+    return torch.device("cpu") if wanted == "cpu" else comm.together(lambda: devices.current(wanted), EnvironmentProblem)
 
 
 def _place(members: list[int], member: int) -> int:

@@ -5,10 +5,12 @@ from typing import Any
 
 import torch
 
-from .checkpoints import copied
+from .checkpoints import copied, from_block, to_block
 from .comm import Comm
 
 State = dict[str, Any]
+
+_NEW = 1 << 62  # in place of the last step that a rank remembers that remembers nothing, but need not
 
 PERIOD = 0.25
 """Seconds from one agreement to the next, about."""
@@ -55,18 +57,57 @@ class Rounds:
 
 
 class Memory:
-    """Copies of this rank's last two states: of the steps of two agreements, since others may have been in the one before."""
+    """Copies of this rank's last two states: of the steps of two agreements, since others may have been in the one before.
 
-    def __init__(self) -> None:
+    Args:
+        is_new: whether this rank has come in the place of one that died, and remembers nothing yet.
+    """
+
+    def __init__(self, is_new: bool = False) -> None:
         self._states: dict[int, State] = {}
+        self._is_new = is_new
 
     def keep(self, step: int, state: State) -> None:
         """Remember a state, and forget the last but one."""
         self._states = {**dict(sorted(self._states.items())[-1:]), step: copied(state)}
 
     def common(self, comm: Comm) -> State | None:
-        """Return this rank's state after the last step that all of these ranks remember; collective. None: there is none."""
-        latest = max(self._states, default=-1)
-        step = int(comm.allreduce(torch.tensor([latest]), "min"))
-        self._states = {step: self._states[step]} if step >= 0 else {}
-        return self._states.get(step)
+        """Return this rank's state after the last step that all of these ranks remember; collective. None: there is none.
+
+        A rank that is new gets another's, without what was that one's own.
+        """
+        latest = _NEW if self._is_new else max(self._states, default=-1)
+        known = torch.tensor([latest, comm.size if self._is_new else comm.rank, -int(self._is_new)])
+        step, source, news = comm.allreduce(known, "min").tolist()
+        self._states = {step: self._states[step]} if 0 <= step < _NEW and not self._is_new else {}
+        state = self._states.get(step)
+        if news and 0 <= step < _NEW:
+            state = self._shared(comm, state, source)
+        self._is_new = False
+        return state
+
+    def _shared(self, comm: Comm, state: State | None, source: int) -> State:
+        """Let `source` tell its state to those that are new, and all forget what they knew of those in whose place they are."""
+        is_new = comm.allgather(torch.tensor([int(self._is_new)])).view(-1).tolist()
+        block = (
+            to_block(for_newcomer(state))
+            if state is not None and comm.rank == source
+            else torch.empty(0, dtype=torch.uint8)
+        )
+        length = int(comm.bcast(torch.tensor([len(block)]), source))
+        told = from_block(comm.bcast(block if len(block) else torch.empty(length, dtype=torch.uint8), source))
+        state = state or told
+        new = {comm.members[rank] for rank, one in enumerate(is_new) if one}
+        return state | {"members": [-1 if member in new else member for member in state["members"]]}
+
+
+def for_newcomer(state: State) -> State:
+    """Return what a rank goes on from that has no state of its own: another's model, schedule and place in the run."""
+    optimizer = state["optimizer"]
+    states = {index: _model_alone(kept) for index, kept in optimizer["state"].items()}
+    own = {"worker": -1, "attack": {}, "counts": {}, "own": {}, "phases": {}}
+    return state | own | {"optimizer": optimizer | {"state": states}}
+
+
+def _model_alone(kept: State) -> State:
+    return {name: value for name, value in kept.items() if name in ("own model", "model", "master")}

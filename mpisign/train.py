@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with nullcontext() if speaks else redirect_stdout(io.StringIO()):  # --help once, not once a rank
             config = parse(argv)
         environment.limit_threads(launch)
+        if config.failures.respawn and not environment.outlives_ranks():
+            raise ConfigError("--respawn: no process can join here; use Open MPI 5 and mpirun --with-ft ulfm")
         if config.run.simulate is None:
             return _under_mpi(config, launch)
         if launch.size > 1:
@@ -56,7 +58,7 @@ def _under_mpi(config: Config, launch: environment.Launch) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # until the guard stands
         signal.signal(number, lambda number, _: os._exit(128 + number))
     from .comm import awareness, world
-    from .comm.guard import Guard
+    from .comm.guard import Guard, starting_within
 
     choice, answer = (
         devices.choose(config.run.device, launch),
@@ -65,7 +67,8 @@ def _under_mpi(config: Config, launch: environment.Launch) -> int:
     if config.run.cuda_aware != "no" and not choice.problem and not launch.local_rank:  # one rank a host
         answer = awareness.consult(choice.name)
     failures = config.failures
-    comm: MPIComm = world(failures.quorum, patience=failures.patience, late=failures.late, timeout=failures.timeout)
+    with starting_within(failures.timeout, launch.rank <= 1):
+        comm: MPIComm = world(failures.quorum, patience=failures.patience, late=failures.late, timeout=failures.timeout)
     environment.check_world(comm.size, launch)
     guard = Guard(comm.rank, comm.size, comm.abort, failures.timeout, config.run.output is not None, comm.rescue)
     if comm.rank == 0:
@@ -127,13 +130,14 @@ def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[
     from .tracking import Console, Several, Tracker
     from .training import train
 
-    if summary := comm.together(lambda: _done(config)):
-        if comm.rank == 0:
-            print(f"mpisign.train: the run in {config.run.output} is done, nothing is left to do")
-        return summary
-    if getattr(comm, "local_rank", comm.rank) == 0:
-        kernels.warm_up()  # alone: the others then find Numba's cache filled
-    comm.barrier()
+    if not comm.joined:  # the others are in the middle of a run
+        if summary := comm.together(lambda: _done(config)):
+            if comm.rank == 0:
+                print(f"mpisign.train: the run in {config.run.output} is done, nothing is left to do")
+            return summary
+        if getattr(comm, "local_rank", comm.rank) == 0:
+            kernels.warm_up()  # alone: the others then find Numba's cache filled
+        comm.barrier()
     kernels.warm_up()
     if config.run.device != "cpu":
         kernels.warm_up(devices.current(config.run.device))
@@ -146,7 +150,7 @@ def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[
         logs = [TensorBoard(output / "tensorboard", goes_on)] if config.run.log and output else []
         return Several(Console(output, to_toml(config), overwrite, bar, resume=goes_on), *logs)
 
-    return train(comm, config, tracker, guard)[0]
+    return train(comm, config, tracker, guard, [sys.executable, "-m", "mpisign.train", *sys.argv[1:]])[0]
 
 
 def _done(config: Config) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 
@@ -12,7 +11,7 @@ from .checkpoints import from_block, to_block
 from .comm import Comm
 from .comm.guard import Unguarded
 from .config import Config
-from .errors import DisagreementError, Interrupted, LeftBehind, RankFailure
+from .errors import ConfigError, DisagreementError, Interrupted, LeftBehind, RankFailure
 from .faults import Faults, parse_faults
 from .resuming import Archive
 from .session import Session
@@ -30,6 +29,7 @@ def train(
     config: Config,
     tracker: Tracker | Callable[[bool], Tracker],
     guard: Unguarded | None = None,
+    replacement: Sequence[str] = (),
 ) -> tuple[Metrics, torch.nn.Module]:
     """Train as `config` says, on all ranks together; return the run's figures and the model, the same on every rank.
 
@@ -51,11 +51,12 @@ def train(
             told whether a run is continued.
         guard: is told that a rank gets on, and says whether to stop; if any rank's does, all write a checkpoint after the
             same step.
+        replacement: the command of a process that takes the place of a rank that died, with --respawn.
 
     Raises:
         Interrupted: on all ranks, once that checkpoint is written.
     """
-    return _Job(comm, config, tracker, guard or Unguarded()).run()
+    return _Job(comm, config, tracker, guard or Unguarded(), replacement).run()
 
 
 class _Job:
@@ -65,11 +66,13 @@ class _Job:
         config: Config,
         tracker: Tracker | Callable[[bool], Tracker],
         guard: Unguarded,
+        replacement: Sequence[str],
     ) -> None:
-        self.comm, self.config, self._guard = comm, config, guard
+        self.comm, self.config, self._guard, self._replacement = comm, config, guard, replacement
         self._make_tracker = (lambda continues: tracker) if isinstance(tracker, Tracker) else tracker
         self._tracker: Tracker | None = None
-        self._archive, self._memory = Archive(config), Memory()
+        self._archive, self._memory = Archive(config), Memory(comm.joined)
+        self._is_new, self._reached = comm.joined, 0
         self._shard: Shard | None = None
         self._faults: Faults | None = None
 
@@ -94,9 +97,11 @@ class _Job:
     def _recover(self, before: Sequence[int], failed_at: float) -> Session:
         with self._guard.within(RECOVERY):
             self.comm = self.comm.survivors()
+            lost = set(before) - set(self.comm.members)
+            if self.config.failures.respawn:
+                self.comm = self.comm.refilled(self._replacement)
             session = self._session()
-            session.comm.barrier()
-        self._report(session, before, failed_at)
+        self._report(session, sorted(lost), failed_at)
         return session
 
     def _session(self) -> Session:
@@ -109,9 +114,9 @@ class _Job:
         session = Session(comm, self.config, tracker, self._shard if keep else None, self._faults)
         self._shard = session.shard
         if self._faults is None:
-            self._faults = session.faults = comm.together(partial(self._injected, session.batches.steps))
+            self._faults = session.faults = self._injected(session.batches.steps)
         if state is not None:
-            session.restore(state, same_data=keep or session.is_among_the_same_ranks(state))
+            session.restore(state)
         if remembered is not None and session.optimizer.replicated:
             self._insist_on_one_model(session)
         return session
@@ -119,8 +124,12 @@ class _Job:
     def _injected(self, steps: int) -> Faults:
         comm, run, spec = self.comm, self.config.run, self.config.failures.inject
         log = run.output / "events.jsonl" if run.output else None
-        faults = parse_faults(spec) if spec else ()
-        return Faults(faults, comm.members[comm.rank], comm.founders, steps, run.seed, log, lambda: self.comm.die())
+        faults = parse_faults(spec) if spec and not self._is_new else ()
+        try:
+            return Faults(faults, comm.members[comm.rank], comm.founders, steps, run.seed, log, lambda: self.comm.die())
+        except ConfigError as error:
+            error.everywhere = True
+            raise
 
     @property
     def _keeps_data(self) -> bool:
@@ -170,7 +179,7 @@ class _Job:
             session.judge()
             return
         session.step()
-        step = session.steps_taken
+        step = self._reached = session.steps_taken
         if archive.is_due(step):
             self._save(session)
         if (comm.resilient or archive.writes) and rounds.are_due(step):
@@ -218,19 +227,21 @@ class _Job:
         self.comm.dismiss()
         return summary, model
 
-    def _report(self, session: Session, before: Sequence[int], failed_at: float) -> None:
-        seconds, members = time.time() - failed_at, self.comm.members
-        lost = sorted(set(before) - set(members))
-        step = session.batches.taken
+    def _report(self, session: Session, lost: Sequence[int], failed_at: float) -> None:
+        step, members = session.steps_taken, self.comm.members
+        replaced = sorted(set(lost) & set(members))
+        who = f"rank {', '.join(map(str, lost))} died"
+        go_on = f"{len(members)} of {self.comm.founders} go on after step {step}, {time.time() - failed_at:.2f} s later"
         session.tracker.event(
             {
                 "event": "failure",
-                "lost": lost,
+                "lost": list(lost),
+                "replaced": replaced,
                 "ranks_left": list(members),
                 "step": step,
+                "steps_lost": max(0, self._reached - step),
                 "time": failed_at,
-                "seconds": seconds,
-                "message": f"rank {', '.join(map(str, lost))} died: {len(members)} of {self.comm.founders} go on after step "
-                f"{step}, {seconds:.2f} s later",
+                "seconds": time.time() - failed_at,
+                "message": f"{who}{' and was replaced' if replaced else ''}: {go_on}",
             }
         )

@@ -1,5 +1,6 @@
 """Ranks and the messages between them; the only package that imports mpi4py, and only when MPI is asked for."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..environment import outlives_ranks
@@ -57,9 +58,9 @@ def world(quorum: float | None = None, **lateness: Any) -> Any:
 
         return QuorumComm(quorum=quorum, **lateness)
     if outlives_ranks():
-        from .resilient import ResilientComm
+        from .resilient import JOINS, ResilientComm
 
-        return ResilientComm()
+        return ResilientComm.joining() if JOINS in os.environ else ResilientComm()
     return mpi_comm()
 
 

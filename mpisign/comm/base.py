@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import errors
-from ..errors import Deserted, MpisignError
+from ..errors import ConfigError, Deserted, MpisignError
 
 T = TypeVar("T")
 
@@ -91,6 +91,9 @@ class Comm(abc.ABC):
 
     rank: int
     size: int
+    joined: bool = False
+    """Whether this process has come in the place of one that died."""
+
     resilient: ClassVar[bool] = False
     """Whether a rank's death is a RankFailure, in some verb on each of the others, and they can go on."""
 
@@ -322,6 +325,16 @@ class Comm(abc.ABC):
     def lateness(self) -> dict[str, Any] | None:
         """Return how often ranks were late, the same on all; None, where none can be. Collective."""
         return None
+
+    def refilled(self, command: Sequence[str]) -> "Comm":
+        """Return the communicator of these ranks and of new processes, started by a command, in the places of those that died.
+
+        Collective; a process that joins does so where it makes its communicator.
+
+        Raises:
+            ConfigError: no process can join here.
+        """
+        raise ConfigError("--respawn: no process can join here; use Open MPI 5 and mpirun --with-ft ulfm")
 
     def dismiss(self) -> None:
         """Agree that all are done: a rank that dies from here on is not missed. Collective."""

@@ -9,12 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import Deserted, RankFailure
 from .base import Comm, Traffic
 from .mpi import MPI, MPIComm
+
+JOINS = "MPISIGN_JOINS"
+"""An environment variable: this process is to join those that started it."""
 
 
 class ResilientComm(MPIComm):
@@ -29,6 +33,7 @@ class ResilientComm(MPIComm):
 
     _family: list[Any]  # this communicator and its parts, to be revoked together
     _pids: list[int]  # of the ranks of this machine
+    _keep: "ResilientComm"  # the one before: MPI may still write into what it was given
 
     def __init__(self) -> None:
         self._become(MPI.COMM_WORLD, None)
@@ -48,7 +53,7 @@ class ResilientComm(MPIComm):
             self._set_up()
             self._succeeds(before, left)
             self._pids = before._pids
-            self._keep = before  # MPI may still write into what it was given
+            self._keep = before
         node = next(ranks for ranks in self.nodes if rank in ranks)
         self.local_rank, self.local_size = node.index(rank), len(node)
 
@@ -66,6 +71,44 @@ class ResilientComm(MPIComm):
                 f"only {fresh.size} of {self.size} ranks are left, on several machines: the others may have been cut off "
                 f"and go on by themselves; start again with --resume auto"
             )
+        return fresh
+
+    def refilled(self, command: Sequence[str]) -> "ResilientComm":
+        """Return the communicator of these ranks and of new processes, in the places of those that died."""
+        missing = sorted(set(range(self.founders)) - set(self.members))
+        with self._failing():
+            inter = self._mpi.Spawn("env", [f"{JOINS}={self.founders}", *command], len(missing), root=0)
+            merged = inter.Merge(False)
+            merged.Set_errhandler(MPI.ERRORS_RETURN)
+            merged.Bcast(np.array(missing, np.int64), 0)
+            fresh = ResilientComm._placed(merged, self.members[self.rank], self.founders, self._family)
+        fresh.traffic, fresh._keep = self.traffic, self
+        return fresh
+
+    @classmethod
+    def joining(cls) -> "ResilientComm":
+        """Join those that have started this process with `refilled`."""
+        parent = MPI.Comm.Get_parent()
+        missing = np.empty(MPI.COMM_WORLD.Get_size(), np.int64)
+        merged = parent.Merge(True)
+        merged.Set_errhandler(MPI.ERRORS_RETURN)
+        merged.Bcast(missing, 0)
+        place = int(missing[MPI.COMM_WORLD.Get_rank()])
+        fresh = cls._placed(merged, place, int(os.environ[JOINS]), [])
+        fresh.joined = True
+        return fresh
+
+    @classmethod
+    def _placed(cls, merged: Any, place: int, founders: int, family: list[Any]) -> "ResilientComm":
+        """Become rank `place` of all that are there again."""
+        fresh = cls.__new__(cls)
+        fresh._mpi = merged.Split(0, place)
+        fresh._family = [*family, merged, fresh._mpi]
+        Comm.__init__(fresh, place, founders)
+        fresh._set_up()
+        fresh.nodes = tuple(map(tuple, fresh._machines()))
+        node = next(ranks for ranks in fresh.nodes if place in ranks)
+        fresh.local_rank, fresh.local_size = node.index(place), len(node)
         return fresh
 
     def dismiss(self) -> None:

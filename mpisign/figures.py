@@ -61,9 +61,7 @@ def run_figures(comm: Comm, optimizer: DistributedOptimizer, own: Counts) -> dic
     """Return what all ranks have counted in a whole run; collective. Names and units are those of `training.train`."""
     total = own.over_ranks(comm)
     numel = sum(p.numel() for p in optimizer.parameters)
-    each = comm.allgather(torch.tensor([own.sent], dtype=torch.int64)).view(-1)
-    sent = each[list(comm.heard)].sort().values
-    median = int(sent[(len(sent) - 1) // 2])
+    median, most = bytes_sent(comm, own)
     dense = 4 * numel / optimizer.bytes_up if optimizer.bytes_up else 1.0
     watched = optimizer.quarantine if isinstance(optimizer, Signum) else None
     by_rank = _agreement_by_rank(comm, own) if watched is None else watched.agreement
@@ -80,8 +78,15 @@ def run_figures(comm: Comm, optimizer: DistributedOptimizer, own: Counts) -> dic
         "bytes_up_per_step": optimizer.bytes_up,
         "bytes_sent": median,
         "bytes_sent_float32": round(median * dense),
-        "bytes_sent_most": int(sent[-1]),
+        "bytes_sent_most": most,
     }
+
+
+def bytes_sent(comm: Comm, own: Counts) -> tuple[int, int]:
+    """Return what a worker has sent, the median rank, of two the one that sent less; and what the busiest has. Collective."""
+    each = comm.allgather(torch.tensor([own.sent], dtype=torch.int64)).view(-1)
+    sent = each[list(comm.heard)].sort().values
+    return int(sent[(len(sent) - 1) // 2]), int(sent[-1])
 
 
 def _by_founder(comm: Comm, by_rank: list[float | None]) -> list[float | None]:

@@ -18,7 +18,7 @@ from .config import Config
 from .errors import EnvironmentProblem
 from .evaluation import average, judge
 from .faults import Faults
-from .figures import Counts, epoch_figures, run_figures
+from .figures import Counts, bytes_sent, epoch_figures, run_figures
 from .lies import overhear, tamper
 from .schedules import factors
 from .tracking import Metrics, Tracker
@@ -160,7 +160,11 @@ class Session:
             sums = self.counts.over_ranks(self.comm)
         self.own, self.counts = self.own + self.counts, Counts()
         figures = epoch_figures(len(self.metrics) + 1, optimizer, sums, found)
-        figures |= {"bytes_sent": self.own.sent, "seconds": self.elapsed, "checksum": f"{found.fingerprint:014x}"}
+        figures |= {
+            "bytes_sent": bytes_sent(self.comm, self.own)[0],
+            "seconds": self.elapsed,
+            "checksum": f"{found.fingerprint:014x}",
+        }
         self.metrics.append(figures)
         self._judged_at = self.batches.taken
         self.tracker.epoch(figures)
@@ -312,7 +316,9 @@ def _common(kept: State) -> State:
 
 def _device(comm: Comm, wanted: str) -> torch.device:
     """The device of this rank; where any rank has none, that is raised on all."""
-    return torch.device("cpu") if wanted == "cpu" else comm.together(lambda: devices.current(wanted), EnvironmentProblem)
+    return (
+        torch.device("cpu") if wanted == "cpu" else comm.together(lambda: devices.current(wanted), EnvironmentProblem)
+    )
 
 
 def _place(members: list[int], member: int) -> int:

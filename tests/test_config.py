@@ -76,7 +76,9 @@ def test_flags_reach_their_fields():
         ProblemConfig("mnist", "lenet", Path("d"), "dirichlet:0.5"),
         AlgorithmConfig("sgd", 1e-3, 0.5, True, 0.1, 0.02, "carry", "sharded", True, "abstain", "plus"),
         NetworkConfig("chain:5", "overlapped", "own", "adam", True, 0.5, 3, 0.1),
-        RunConfig(3, 7, 8, 9, "cuda", "probe", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"),
+        RunConfig(
+            3, 7, 8, 9, "cuda", "probe", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"
+        ),
         AdversaryConfig("stale", "ranks:1,3"),
         FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2", 0.5, 7.0, "count", True),
     )

@@ -12,18 +12,10 @@ WITHOUT = "other"
 def columns(run: Run) -> dict[str, list[float]]:
     """Return what each epoch's row says, by the names of pictures, and `bytes`; NaN where it says nothing.
 
-    `bytes` are those that a worker has sent: the summary's, which are the median worker's, spread over the steps. The rows of
-    a run without a summary know only what rank 0 sent, and a vote by server makes that one the busiest.
+    `bytes` are those that a worker has sent, the median one.
     """
     found = {name: [finite(row.get(key)) for row in run.rows] for key, name in COLUMNS.items()}
-    return found | {"bytes": _bytes(run)}
-
-
-def _bytes(run: Run) -> list[float]:
-    if not run.summary:
-        return [finite(row["bytes_sent"]) for row in run.rows]
-    a_step = run.summary["bytes_sent"] / max(run.summary["steps"], 1)
-    return [a_step * row["step"] for row in run.rows]
+    return found | {"bytes": [finite(row["bytes_sent"]) for row in run.rows]}
 
 
 def has(run: Run, column: str) -> bool:

@@ -44,7 +44,7 @@ def _facts(run: Run) -> list[object]:
         _figure(last.get("epoch"), "{}"),
         _figure(last.get("step"), "{:,}"),
         _figure(summary.get("seconds", last.get("seconds")), "{:.2f}"),
-        _bytes(sent[-1]) + ("" if run.is_done else " by rank 0") if sent else "none",
+        _bytes(sent[-1]) if sent else "none",
         _figure(summary.get("agreement", last.get("agreement")), "{:.1%}"),
     ]
 

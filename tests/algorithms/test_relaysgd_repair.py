@@ -219,7 +219,7 @@ def accuracy(comm: Comm, lost: list, epochs: int = 8) -> float | None:
     """Train on digits along a chain, lose something halfway; return the mean accuracy of the models that are left."""
     config = Config(problem=ProblemConfig(partition="dirichlet:0.3"), run=RunConfig(seed=0))
     task = build_task(comm, config)
-    shard = share(comm, task, config, replicated=True)
+    shard = share(comm, task, config)
     model = build_model(comm, task, shard, config)
     optimizer = RelaySGD(model.parameters(), lr=0.1, topology="chain", comm=comm)
     random = torch.Generator().manual_seed(comm.rank)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import struct
 import sys
 import threading
 import time
@@ -27,9 +28,9 @@ FIRST = 30.0
 LONGEST_PAUSE = 60.0
 """Seconds that a worker which is late again and again stays out, at most; and at most a quarter of the timeout."""
 
-_UP, _DOWN = 8192, 8193  # tags
+_UP, _DOWN, _CONTENT = 8192, 8193, 8194  # tags
 _BALLOT, _BLOCK, _STATE = range(3)  # what a message carries
-_HEADER = 16  # bytes: int64 number of the round, int64 what it carries
+_HEADER = 24  # bytes: int64 number of the round, what the message carries, and bytes of that
 _GAP = 0.1  # seconds: the server counts no more of its own absence as a worker's lateness
 _TEXT = 1024  # bytes of an error's text, on its way to all ranks
 _ROOM = 1 << 20  # bytes by which a state may be longer than twice one's own
@@ -100,8 +101,8 @@ class QuorumComm(MPIComm):
         """Give those that are back the present state, and wait for them from here on."""
         self._state, self._boundary = state, self._round
         if self.away:
-            for rank in self.away:
-                self._next_of(rank)
+            for found in filter(None, [self._poll(rank, _UP) for rank in self.away]):
+                self._is_in_time(*found)
             self._let_in()
 
     def news(self) -> list[dict[str, Any]]:
@@ -261,9 +262,7 @@ class QuorumComm(MPIComm):
     def _down(self, block: Tensor) -> None:
         """Fill `block` with rank 0's."""
         if self.rank:
-            answer = self._answer(block.nbytes)
-            block.view(torch.uint8)[:] = answer[_HEADER:]
-            self._spare = [answer]
+            self._hear(block)
         else:
             self._send(sorted(self._attendance.present), _DOWN, _BLOCK, block)
             self._closed_at = time.monotonic()
@@ -282,61 +281,82 @@ class QuorumComm(MPIComm):
         return rows, sorted(heard)
 
     def _arrivals(self, block: Tensor, kind: int, buffers: int) -> Iterator[list[tuple[int, Tensor]]]:
-        """On rank 0, yield who has sent what until the round is closed; what is yielded is valid until the next."""
+        """On rank 0, yield who has sent what, about `buffers` at a time, until the round is closed; valid until the next."""
         self._largest = max(self._largest, block.nbytes)
-        seen, missing, came, pauses = time.monotonic(), set(self._attendance.present), 1, self._pauses()
+        missing, came, pauses, clock = set(self._attendance.present), 1, self._pauses(), _Clock()
         # who takes as long again as rank 0 itself has since the last round is in time
-        limit, waited = max(self._deadline.seconds, seen - self._closed_at), 0.0
+        limit = max(self._deadline.seconds, time.monotonic() - self._closed_at)
+        ready = list[tuple[int, Tensor]]()
+        self._expect(missing, buffers)
+        if len(missing) <= buffers:  # one look at all costs least
+            requests = [self._coming[rank][0] for rank in missing]
+            while not MPI.Request.Testall(requests) and clock.look() < limit:
+                next(pauses)
         while missing:
-            arrived = self._arrived(missing, kind, block, buffers)
+            arrived = self._arrived(missing, kind, block)
             if arrived:
-                yield [(rank, message[_HEADER:].view(block.dtype)) for rank, message in arrived]
-                self._spare, pauses = [message for _, message in arrived], self._pauses()
+                ready += arrived
                 missing -= {rank for rank, _ in arrived}
                 came += len(arrived)
+                if missing and len(ready) >= buffers:
+                    yield self._handed_out(ready, block)
+                    ready = []
+                    self._expect(missing, buffers)
             else:
                 next(pauses)
-            now = time.monotonic()
-            waited, seen = waited + min(now - seen, _GAP), now
-            if waited < limit or not missing:
+            if not missing or clock.look() < limit:
                 continue
             if came >= self.quorum:
-                self._attendance.close_without(missing, waited)
+                self._attendance.close_without(missing, clock.waited)
                 break
             missing |= self._let_in()
         else:
             if kind == _BALLOT and came > 1:
-                self._deadline.note(waited)
+                self._deadline.note(clock.waited)
         if kind == _BALLOT:
             self._attendance.vote_is_over()
+        if ready:
+            yield self._handed_out(ready, block)
 
-    def _arrived(self, missing: set[int], kind: int, block: Tensor, most: int) -> list[tuple[int, Tensor]]:
-        """The messages of this round that have come from those that are missing; takes what comes from others."""
+    def _expect(self, missing: set[int], most: int) -> None:
+        """Give MPI memory for messages of some of those that are missing: that costs less than to look for them."""
+        for rank in sorted(missing)[:most]:
+            if rank not in self._coming:
+                buffer = self._memory(_HEADER + self._largest)
+                self._coming[rank] = self._mpi.Irecv(buffer.numpy(), rank, _UP), buffer
+
+    def _handed_out(self, messages: list[tuple[int, Tensor]], block: Tensor) -> list[tuple[int, Tensor]]:
+        """The blocks in messages, whose memory is used again for the next ones."""
+        self._spare = [message for _, message in messages if len(message) == _HEADER + self._largest]
+        return [(rank, message[_HEADER : _HEADER + block.nbytes].view(block.dtype)) for rank, message in messages]
+
+    def _arrived(self, missing: set[int], kind: int, block: Tensor) -> list[tuple[int, Tensor]]:
+        """The messages of this round that have come from those that are missing; takes what comes from others, too."""
+        expected = [rank for rank in self._coming if rank in missing]
+        found: list[tuple[int, Tensor] | None] = [
+            self._taken(rank) for rank in expected if self._coming[rank][0].Test()
+        ]
+        if len(expected) < len(missing) or self.away:
+            found += [self._poll(rank, _UP) for rank in sorted(missing.difference(expected).union(self.away))]
         arrived = list[tuple[int, Tensor]]()
-        for rank in sorted(missing.union(self.away)):
-            if len(arrived) == most:
-                break
-            message = self._next_of(rank)
-            if message is None:
+        for rank, message in filter(None, found):
+            if not self._is_in_time(rank, message):
                 continue
-            if (*_header(message), len(message)) != (self._round, kind, _HEADER + block.nbytes):
+            if _header(message) != (self._round, kind, block.nbytes):
                 raise self._confusion(rank, message)
             arrived.append((rank, message))
         return arrived
 
-    def _next_of(self, rank: int) -> Tensor | None:
-        """On rank 0, the next message of a worker that is no longer late; None where there is none yet."""
-        message = self._poll(rank, _UP)
-        if message is None:
-            return None
-        number, kind = _header(message)
+    def _is_in_time(self, rank: int, message: Tensor) -> bool:
+        """On rank 0, tell whether a worker's message is of this round, or a later one; keep, or drop, one that is not."""
+        number, kind, nbytes = _header(message)
         if rank in self._attendance.present:
             # what it sent before it knew that it was late comes after it was let in
-            return message if number >= self._round else None
+            return number >= self._round
         self._attendance.heard(rank)
         if self._counts_late and kind == _BALLOT:
-            self._late_ballots[rank] = message[_HEADER:]
-        return None
+            self._late_ballots[rank] = message[_HEADER : _HEADER + nbytes]
+        return False
 
     def _take_late(self, block: Tensor) -> list[Tensor]:
         """The late ballots, each of a worker that casts no other in this vote."""
@@ -348,36 +368,45 @@ class QuorumComm(MPIComm):
         returning = [rank for rank in self._attendance.returning() if rank not in self._late_ballots]
         if not returning or self._round > self._boundary + 1:
             return set()
-        self._send(returning, _DOWN, _STATE, self._state(), self._boundary)
+        self._send(returning, _DOWN, _STATE, torch.empty(0), self._boundary)  # as short as any block that they wait for
+        self._start(returning, _CONTENT, self._state().numpy())
         for rank in returning:
             self._attendance.let_in(rank)
         return set(returning)
 
-    def _answer(self, nbytes: int) -> Tensor:
-        """On a worker, wait for rank 0's message of this round, with so many bytes."""
-        self._largest, pauses = max(self._largest, nbytes), self._pauses()
-        while (message := self._poll(0, _DOWN)) is None:
+    def _hear(self, block: Tensor) -> None:
+        """On a worker, fill `block` with rank 0's of this round."""
+        message, pauses = self._memory(_HEADER + block.nbytes), self._pauses()
+        request = self._mpi.Irecv(message.numpy(), 0, _DOWN)
+        while not request.Test():
             next(pauses)
-        number, kind = _header(message)
+        number, kind, nbytes = _header(message)
         if kind == _STATE:
+            while (found := self._poll(0, _CONTENT)) is None:
+                next(pauses)
             self._round = number
-            raise LeftBehind(message[_HEADER:])
-        if number != self._round or len(message) != _HEADER + nbytes:
+            raise LeftBehind(found[1])
+        if (number, nbytes) != (self._round, block.nbytes):
             raise self._confusion(0, message)
-        return message
+        block.view(torch.uint8)[:] = message[_HEADER:]
+        self._spare = [message]
 
     # ---- messages ----
 
     def _send(self, ranks: Iterable[int], tag: int, kind: int, block: Tensor, number: int = -1) -> None:
         """Start to send a copy; nobody waits for it, since a stopped rank may never take it."""
         message = np.empty(_HEADER + block.nbytes, np.uint8)
-        message[:_HEADER].view(np.int64)[:] = self._round if number < 0 else number, kind
+        struct.pack_into("=qqq", message.data, 0, self._round if number < 0 else number, kind, block.nbytes)
         message[_HEADER:] = block.view(torch.uint8).numpy()
-        self._outbox = [(request, kept) for request, kept in self._outbox if not request.Test()]
+        self._start(ranks, tag, message)
+
+    def _start(self, ranks: Iterable[int], tag: int, message: Any) -> None:
+        done = set(MPI.Request.Testsome([request for request, _ in self._outbox]) or [])
+        self._outbox = [sent for index, sent in enumerate(self._outbox) if index not in done]
         self._outbox += [(self._mpi.Isend(message, rank, tag), message) for rank in ranks]
 
-    def _poll(self, rank: int, tag: int) -> Tensor | None:
-        """The next message of a rank, uint8[n], if all of it is there."""
+    def _poll(self, rank: int, tag: int) -> tuple[int, Tensor] | None:
+        """The next message of a rank, if all of it is there: the rank, and uint8[at least so many as were sent]."""
         if rank not in self._coming:
             # by name: MPICH 5.0 now and then loses a message that is awaited from any, where some ranks are on other nodes
             message = self._mpi.Improbe(rank, tag, self._status)
@@ -385,30 +414,31 @@ class QuorumComm(MPIComm):
                 return None
             buffer = self._buffer(rank, self._status.Get_count(MPI.BYTE))
             self._coming[rank] = message.Irecv(buffer.numpy()), buffer
-        request, buffer = self._coming[rank]
-        if not request.Test():
-            return None
-        del self._coming[rank]
-        return buffer
+        return self._taken(rank) if self._coming[rank][0].Test() else None
 
-    def _buffer(self, rank: int, nbytes: int) -> Tensor:
-        """Memory for a message of a rank, if it may have so many bytes."""
-        if nbytes > _HEADER + self._largest:
-            limit = 0 if self.rank == 0 else 2 * len(self._state()) + _ROOM
-            if nbytes > limit:
-                raise DisagreementError(
-                    f"rank {rank} sent {nbytes} bytes to rank {self.rank}, where a round has at most "
-                    f"{_HEADER + max(self._largest, limit)}: do all ranks run the same program?"
-                )
+    def _taken(self, rank: int) -> tuple[int, Tensor]:
+        return rank, self._coming.pop(rank)[1]
+
+    def _memory(self, nbytes: int) -> Tensor:
         for index, spare in enumerate(self._spare):
             if len(spare) == nbytes:
                 return self._spare.pop(index)
         return torch.empty(nbytes, dtype=torch.uint8)
 
+    def _buffer(self, rank: int, nbytes: int) -> Tensor:
+        """Memory for a message of a rank, if it may have so many bytes."""
+        limit = _HEADER + self._largest if self.rank == 0 else 2 * len(self._state()) + _ROOM
+        if nbytes > limit:
+            raise DisagreementError(
+                f"rank {rank} sent {nbytes} bytes to rank {self.rank}, where at most {limit} can come: do all ranks run the same "
+                f"program?"
+            )
+        return self._memory(nbytes)
+
     def _confusion(self, rank: int, message: Tensor) -> DisagreementError:
-        number, kind = _header(message)
+        number, kind, nbytes = _header(message)
         return DisagreementError(
-            f"rank {rank} sent {len(message)} bytes of kind {kind} for round {number} to rank {self.rank}, which is in round "
+            f"rank {rank} sent {nbytes} bytes of kind {kind} for round {number} to rank {self.rank}, which is in round "
             f"{self._round}: all ranks must call the same verbs in the same order"
         )
 
@@ -416,6 +446,19 @@ class QuorumComm(MPIComm):
         return _naps() if self.patient else itertools.repeat(None)
 
 
-def _header(message: Tensor) -> tuple[int, int]:
-    number, kind = message[:_HEADER].view(torch.int64).tolist()
-    return number, kind
+class _Clock:
+    """How long rank 0 has waited: of its own absence it counts no more than _GAP at once as others' lateness."""
+
+    def __init__(self) -> None:
+        self._seen, self.waited = time.monotonic(), 0.0
+
+    def look(self) -> float:
+        """Return the seconds until now."""
+        now = time.monotonic()
+        self.waited, self._seen = self.waited + min(now - self._seen, _GAP), now
+        return self.waited
+
+
+def _header(message: Tensor) -> tuple[int, int, int]:
+    number, kind, nbytes = struct.unpack_from("=qqq", message.numpy().data)
+    return number, kind, nbytes

@@ -357,7 +357,7 @@ except KeyboardInterrupt:
         files = [tmp_path / "0", tmp_path / "1"]
         _until(lambda: all(file.exists() and file.read_text() for file in files), 40)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[0] == "interrupted\n"
+        assert process.communicate(timeout=20)[0] == "interrupted\n"
     pids = [int(file.read_text()) for file in files]
     _until(lambda: not any(map(_alive, pids)), 10)
 

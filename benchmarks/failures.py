@@ -7,6 +7,7 @@ python benchmarks/failures.py resume --ways server            # any MPI: continu
 import json
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -148,11 +149,18 @@ class Trials:
         faults = [f"kill:rank={rank},after={moment:.4f}" for rank, moment in zip(ranks, moments, strict=True)]
         return self.job(way, folder, "--inject", ";".join(faults)), ranks
 
+    def was_over(self, trial: Trial) -> bool:
+        """Tell whether a job had come to its end before anybody died: it says nothing then."""
+        return trial.code == 0 and trial.summary is not None and len(trial.summary["ranks_left"]) == self.ranks
+
     # ---- how it should end ----
 
     def survived(self, scenario: str, way: str, folder: Path) -> tuple[str, Trial]:
         """Kill, and say what is wrong with how the job ended; "" for nothing."""
         trial, victims = getattr(self, scenario)(way, folder / "run")
+        while scenario in ("one", "two", "recovery") and self.was_over(trial):
+            shutil.rmtree(folder / "run")
+            trial, victims = getattr(self, scenario)(way, folder / "run")
         if trial.code is None:
             return f"hung for {self.limit} s", trial
         if scenario == "start" and trial.summary is None and trial.code and "mpisign" in trial.output:

@@ -178,6 +178,8 @@ class Session:
             "partition": config.problem.partition,
             "algorithm": config.algorithm.algorithm,
             "vote": config.algorithm.vote,
+            "codec": config.algorithm.codec,
+            "aggregator": config.algorithm.aggregator,
             "topology": config.network.topology,
             "ranks": comm.founders,
             "ranks_left": list(comm.members),

@@ -187,7 +187,7 @@ def table(summary: Metrics) -> str:
             "task",
             f"{summary['task']}, {summary['model']}, {summary['parameters']:,} parameters, partition {summary['partition']}",
         ),
-        ("algorithm", f"{summary['algorithm']}, {summary['ranks']} ranks, lr {summary['lr']:g}"),
+        ("algorithm", f"{_method(summary)}, {summary['ranks']} ranks, lr {summary['lr']:g}"),
         ("test accuracy", f"{summary['test_accuracy']:.4f}"),
         ("test loss", f"{summary['test_loss']:.4f}"),
         ("steps", f"{summary['steps']} in {summary['epochs']} epochs"),
@@ -213,6 +213,13 @@ def table(summary: Metrics) -> str:
     if summary["not_finite"]:
         rows.insert(-1, ("not finite", f"{summary['not_finite']} gradients; their workers abstained"))
     return "\n".join(f"{name:<15} {value}" for name, value in rows)
+
+
+def _method(summary: Metrics) -> str:
+    """The algorithm, with how gradients or models travel and are put together, where that is not the usual."""
+    usual = {"codec": "float32", "aggregator": "mean", "topology": None}
+    given = [f"{name} {summary[name]}" for name in usual if summary.get(name, usual[name]) != usual[name]]
+    return ", ".join([summary["algorithm"], *given])
 
 
 def _attack(summary: Metrics) -> str:

@@ -220,6 +220,13 @@ def test_the_table_names_every_figure() -> None:
     assert json.loads(json.dumps(summary)) == summary
 
 
+def test_the_table_says_how_gradients_travel_where_that_is_not_the_usual() -> None:
+    first = table(summaries(2, configured(algorithm="sgd", codec="float16", aggregator="median"))[0])
+    assert "sgd, codec float16, aggregator median, 2 ranks" in first
+    relayed = table(summaries(2, configured(algorithm="relaysgd", topology="chain", lr=0.05))[0])
+    assert "relaysgd, topology chain, 2 ranks" in relayed
+
+
 @pytest.mark.parametrize(
     "settings, same",
     [

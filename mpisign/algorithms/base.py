@@ -368,7 +368,8 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    dense = tensor.contiguous()
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)  # a single element may keep any stride
 
 
 def _broadcast(tensors: list[Tensor], comm: Any) -> None:

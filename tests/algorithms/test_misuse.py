@@ -118,3 +118,9 @@ def test_a_root_that_is_no_rank_is_refused(root: int) -> None:
 def test_an_unknown_reduction_is_refused() -> None:
     with pytest.raises(ValueError, match="op must be sum, min or max, got 'prod'"):
         simulate(2, lambda comm: comm.allreduce(torch.zeros(1), "prod"))
+
+
+def test_a_single_element_of_any_stride_has_the_checksum_of_its_value() -> None:
+    wide = torch.arange(12.0).view(3, 4)
+    assert checksum([wide[1:2, 2:3]]) == checksum([torch.tensor([[6.0]])])
+    assert checksum([wide[:, 1:2][1:2]]) != checksum([torch.tensor([[6.0]])])

@@ -202,8 +202,11 @@ class HeterogeneousQuadratics:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.centers or len({len(center) for center in self.centers}) != 1:
-            raise ValueError(f"centers must be at least one tuple, and all of one length; got {self.centers}")
+        shapes = {np.shape(center) for center in self.centers}
+        if len(shapes) != 1 or len(shapes.pop()) != 1:
+            raise ValueError(
+                f"centers must be at least one tuple, and all of one length, such as ((1.0,), (2.0,)); got {self.centers}"
+            )
 
     @property
     def start(self) -> Values:

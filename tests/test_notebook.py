@@ -224,6 +224,14 @@ def test_a_traceback_begins_in_the_notebook_and_names_no_folder_of_this_machine(
     assert failure.summary.startswith("RuntimeError: shape")
 
 
+def test_a_name_that_a_rank_does_not_know_is_told_with_how_to_send_it():
+    with pytest.raises(NameError) as caught:
+        luggage.execute("count_fingers", "cell", {})
+    failure = rank._failure(caught.value)
+    assert failure.traceback.endswith("If count_fingers is in it: %%mpirun … --with count_fingers")
+    assert failure.summary == "NameError: name 'count_fingers' is not defined"
+
+
 # what starts ranks
 
 
@@ -313,6 +321,12 @@ def test_a_variable_that_can_not_come_back_is_an_error_of_its_rank(cell):
         RanksFailed, match=r"TypeError: found can't be sent to the notebook: found is a builtins.set; wanted"
     ):
         cell("-n 1 --out found", "found = {1}")
+
+
+@launches
+def test_a_variable_that_the_cell_does_not_set_can_not_come_back(cell):
+    with pytest.raises(RanksFailed, match="NameError: --out result: the cell sets no variable of this name"):
+        cell("-n 1 --out result", "reslut = 1")
 
 
 @launches

@@ -309,6 +309,7 @@ WRONG = [
     lambda: Rosenbrock(numel=1),
     lambda: Rosenbrock(batch=0),
     lambda: HeterogeneousQuadratics(()),
+    lambda: HeterogeneousQuadratics((1.0, 2.0)),
     lambda: HeterogeneousQuadratics(((1.0,), (1.0, 2.0))),
     lambda: HeterogeneousQuadratics().stochastic_gradient(np.zeros(2), seeding.generator(0, 0, "noise"), 3),
     lambda: TwoVectors(distributed=True).stochastic_gradient(np.zeros(2), seeding.generator(0, 0, "noise"), 2),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..comm import Comm, Pending
+from ..errors import ParameterError, TopologyError
 from ..timing import Stopwatch
 from ..topology import Tree
 from .differences import Differences
@@ -37,6 +38,8 @@ class RelaySum:
 
     Attributes:
         count: of the last sum.
+
+    Errors: TopologyError for what is no tree of as many nodes as ranks; ParameterError for another delay.
     """
 
     def __init__(
@@ -50,6 +53,14 @@ class RelaySum:
         watch: Stopwatch | None = None,
         through: Differences | None = None,
     ) -> None:
+        if not isinstance(tree, Tree):
+            raise TopologyError(
+                f"a relay needs a tree, got {type(tree).__name__}: mpisign.topology.Tree(…) tells why it is none"
+            )
+        if tree.size != comm.size:
+            raise TopologyError(f"the tree has {tree.size} nodes, but there are {comm.size} ranks")
+        if delay not in DELAYS:
+            raise ParameterError(f"delay is one of {', '.join(DELAYS)}, got {delay!r}")
         self.comm, self.tree, self.delay, self.through = comm, tree, delay, through
         self.channel, self.watch = channel, watch or Stopwatch()
         self.count = 0

@@ -474,6 +474,10 @@ class Comm(abc.ABC):
 
     @staticmethod
     def _check(block: Tensor) -> None:
+        if not isinstance(block, Tensor):
+            raise TypeError(
+                f"a message must be a torch tensor of one dimension, such as torch.tensor([3]); got {type(block).__name__}"
+            )
         # MPI would take a strided or bfloat16 tensor, and deliver other numbers
         if block.dim() != 1 or not block.is_contiguous() or block.device.type != "cpu" or block.requires_grad:
             raise ValueError(

@@ -108,7 +108,7 @@ class _World:
                     if block.shape != receive.block.shape or block.dtype != receive.block.dtype:
                         raise ValueError(
                             f"rank {rank} expects {receive.block.dtype}{list(receive.block.shape)} from {receive}, but rank "
-                            f"{source} sent {block.dtype}{list(block.shape)}: a verb was called with different lengths"
+                            f"{source} sent {block.dtype}{list(block.shape)}: call a verb with one length and one dtype"
                         )
                     receive.block.copy_(block)
                     receive.done = True
@@ -122,7 +122,12 @@ class _World:
         alive = [other for other in alive if self.ready[other] is not None]
         for other in alive:
             ready = self.ready[other]
-            if ready is not None and ready():
+            try:
+                able = ready is not None and ready()
+            except ValueError as mismatch:  # found for the other rank, not by it
+                self.fail(other, mismatch)
+                return
+            if able:
                 self.turns[other].release()
                 return
         if alive and self.failure is None:
@@ -271,6 +276,10 @@ def simulate(
     >>> simulate(3, lambda comm: comm.allreduce(torch.tensor([comm.rank])).item())
     [3, 3, 3]
     """
+    if not isinstance(size, int):
+        raise TypeError(
+            f"simulate wants the number of ranks first, as in simulate(4, program); got {type(size).__name__}"
+        )
     if size < 1:
         raise ValueError(f"a simulation needs at least 1 rank, got {size}")
     per_node = per_node or size

@@ -83,12 +83,15 @@ def sign_ballot(
         ballot: uint64[layout.message], written. A parameter with a gradient that is not finite is not voted on, and the
             momentum of the coordinates that are not finite stays as it was.
         kept: float32[2, P]: the signs are those of βv + γg, but v becomes kept[0]·v + kept[1]·g. By default the same.
+
+    Errors: ValueError for numbers of anything that are not the layout's, on the CPU.
     """
     if ballot.is_cuda:
         from . import cuda
 
         flag = cuda.sign_ballot(layout, gradients, momentum, betas, gammas, zero, key, ballot, kept)
         return cast(bool, flag)
+    _check_sizes(layout, gradients, momentum, betas, gammas, ballot)
     message = ballot.numpy()
     present = np.array([gradient is not None for gradient in gradients], np.bool_)
     finite = np.empty(len(gradients), np.bool_)
@@ -108,6 +111,30 @@ def sign_ballot(
     )
     layout.write_presence(present & finite, message[: layout.header])
     return bool(finite.all())
+
+
+def _check_sizes(
+    layout: Layout,
+    gradients: Sequence[Tensor | None],
+    momentum: Tensor | None,
+    betas: Floats,
+    gammas: Floats,
+    ballot: Tensor,
+) -> None:
+    """Refuse what a kernel, which knows addresses only, would read or write beyond its end."""
+    wanted = layout.numels.tolist()
+    if not len(gradients) == np.size(betas) == np.size(gammas) == len(wanted):
+        raise ValueError(
+            f"a layout of {len(wanted)} parameters wants as many gradients, betas and gammas; got {len(gradients)}, "
+            f"{np.size(betas)} and {np.size(gammas)}"
+        )
+    for p, (gradient, numel) in enumerate(zip(gradients, wanted, strict=True)):
+        if gradient is not None and gradient.numel() != numel:
+            raise ValueError(f"gradient {p} has {gradient.numel()} numbers, and the layout wants {numel}")
+    if momentum is not None and momentum.numel() < 64 * layout.words:
+        raise ValueError(f"the momentum has {momentum.numel()} numbers; wanted 64 * layout.words, {64 * layout.words}")
+    if ballot.numel() != layout.message:
+        raise ValueError(f"the ballot has {ballot.numel()} words; wanted layout.message, {layout.message}")
 
 
 def descend(parameters: Sequence[Tensor | None], verdict: "AnyVerdict", steps: Floats, decays: Floats) -> None:

@@ -85,6 +85,8 @@ def _run(folder: Path, stack: Path, seconds: float, namespace: dict[str, Any]) -
     mpi = _started_mpi()
     if mpi is not None:
         check_world(mpi.COMM_WORLD.size, launched())  # an mpiexec of another MPI starts n worlds of one rank
+    if out and out not in namespace:
+        raise NameError(f"--out {out}: the cell sets no variable of this name")
     value = namespace[out] if out else None
     check_sendable(out, value, "the notebook")
     return value
@@ -113,6 +115,8 @@ def _failure(error: BaseException) -> Failure:
     places = "|".join(re.escape(path + os.sep) for path in sorted(sys.path, key=len, reverse=True) if path)
     text = re.sub(rf'File "(?:{places})', 'File "', "".join(lines))  # as short as it can be said
     summary = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, NameError) and error.name:
+        text += f"\nRanks see nothing of the notebook. If {error.name} is in it: %%mpirun … --with {error.name}\n"
     return Failure(time.time(), summary, text.rstrip())
 
 

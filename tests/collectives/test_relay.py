@@ -9,8 +9,9 @@ from mpisign.collectives.relay_mean import RelayMean
 from mpisign.collectives.relay_sum import RelaySum
 from mpisign.collectives.striped import Striped
 from mpisign.comm import Comm
+from mpisign.errors import ParameterError, TopologyError
 from mpisign.quadratics import mean_samples
-from mpisign.topology import Tree, binary_tree, chain, double_binary_trees, star
+from mpisign.topology import Tree, binary_tree, chain, double_binary_trees, ring, star
 from mpisign.topology.delays import delays
 
 pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
@@ -156,3 +157,12 @@ def test_relayed_mean_estimation_is_as_good_as_all_samples_together(n: int) -> N
         arrived = torch.cat([samples[j][: steps - int(late[i, j])] for j in range(n)])
         assert estimate == pytest.approx(float(arrived.mean()), abs=1e-12)  # another order of summation
         assert abs(estimate - 1) < 5 / (n * steps) ** 0.5  # five standard deviations
+
+
+def test_a_relay_refuses_what_is_no_tree_of_its_ranks() -> None:
+    with pytest.raises(TopologyError, match="needs a tree, got Graph"):
+        simulate(5, lambda comm: RelaySum(comm, ring(5), 1))
+    with pytest.raises(TopologyError, match="5 nodes, but there are 4 ranks"):
+        simulate(4, lambda comm: RelaySum(comm, chain(5), 1))
+    with pytest.raises(ParameterError, match="synchronous, overlapped, got 'overlaped'"):
+        simulate(3, lambda comm: RelaySum(comm, chain(3), 1, delay="overlaped"))

@@ -95,6 +95,12 @@ def test_blocks_of_different_lengths_are_an_error_not_garbage() -> None:
         simulate(2, lambda comm: comm.gather(torch.ones(2 + comm.rank)))
 
 
+def test_blocks_of_different_dtypes_are_an_error_of_the_rank_that_receives() -> None:
+    with pytest.raises(ValueError, match=r"rank 0 expects .*float32.* rank 1 sent .*int64.*one dtype") as caught:
+        simulate(3, lambda comm: comm.gather(torch.tensor([1 if comm.rank else 1.5])))
+    assert caught.value.__notes__ == ["on rank 0 of 3 simulated ranks"]
+
+
 @pytest.mark.parametrize(
     "block, error",
     [
@@ -110,6 +116,12 @@ def test_blocks_of_different_lengths_are_an_error_not_garbage() -> None:
 def test_what_mpi_would_garble_is_refused(block: torch.Tensor, error: type[Exception]) -> None:
     with pytest.raises(error, match="a message must be"):
         simulate(1, lambda comm: comm.bcast(block))
+
+
+@pytest.mark.parametrize("block", [3, 2.5, None, [1, 2]])
+def test_what_is_no_tensor_is_no_message(block: object) -> None:
+    with pytest.raises(TypeError, match=f"must be a torch tensor .* got {type(block).__name__}"):
+        simulate(2, lambda comm: comm.bcast(block))
 
 
 def test_words_are_not_summed() -> None:
@@ -137,6 +149,11 @@ def test_collects_that_follow_each_other_are_not_confused() -> None:
 def test_no_ranks_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least 1 rank, got 0"):
         simulate(0, lambda comm: None)
+
+
+def test_a_program_in_the_place_of_the_number_of_ranks_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"number of ranks first.* got function"):
+        simulate(lambda comm: None, 4)  # type: ignore[arg-type]
 
 
 def test_what_is_no_communicator_is_named() -> None:

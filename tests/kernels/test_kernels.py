@@ -242,3 +242,26 @@ def test_presence_survives_the_header(parameters: int) -> None:
     header = np.zeros(layout.header, np.uint64)
     layout.write_presence(present, header)
     assert layout.read_presence(header).tolist() == present.tolist()
+
+
+@pytest.mark.parametrize(
+    "numels, count, scales, words, message",
+    [
+        ([70, 3], 1, 2, 4, "2 parameters wants as many gradients, betas and gammas; got 1, 2 and 2"),
+        ([70, 3], 2, 1, 4, "got 2, 1 and 1"),
+        ([70, 4], 2, 2, 4, "gradient 1 has 4 numbers, and the layout wants 3"),
+        ([70, 3], 2, 2, 3, "the ballot has 3 words; wanted layout.message, 4"),
+    ],
+)
+def test_what_a_kernel_would_read_or_write_beyond_its_end_is_refused(
+    numels: list[int], count: int, scales: int, words: int, message: str
+) -> None:
+    gradients, ballot = [torch.ones(numel) for numel in numels][:count], torch.zeros(words, dtype=torch.uint64)
+    with pytest.raises(ValueError, match=message):
+        kernels.sign_ballot(Layout([70, 3]), gradients, None, ones(scales), ones(scales), "plus", 0, ballot)
+
+
+def test_a_momentum_that_is_too_short_is_refused() -> None:
+    ballot = torch.zeros(2, dtype=torch.uint64)
+    with pytest.raises(ValueError, match=r"momentum has 10 numbers; wanted 64 \* layout.words, 64"):
+        kernels.sign_ballot(Layout([10]), [torch.ones(10)], torch.zeros(10), ones(1), ones(1), "plus", 0, ballot)

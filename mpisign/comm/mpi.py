@@ -3,7 +3,7 @@
 import atexit
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -112,16 +112,16 @@ class MPIComm(Comm):
         if not self.patient:
             MPI.Request.Waitall(requests)
             return
-        naps = _naps()
+        pauses = naps()
         while not MPI.Request.Testall(requests):
-            next(naps)
+            next(pauses)
 
     def _wait_some(self, requests: list[Any]) -> list[int]:
         if not self.patient:
             return sorted(MPI.Request.Waitsome(requests) or [])
-        naps = _naps()
+        pauses = naps()
         while not (done := MPI.Request.Testsome(requests)):
-            next(naps)
+            next(pauses)
         return sorted(done)
 
     def _bcast(self, block: Tensor, root: int) -> None:
@@ -171,7 +171,7 @@ def _machines(comm: Any, node: Any) -> list[list[int]]:
     return [[rank for rank, first in enumerate(lowest) if first == machine] for machine in sorted(set(lowest))]
 
 
-def _naps() -> Any:
+def naps() -> Iterator[None]:
     """Sleep a little longer with each step; the first steps don't sleep."""
     for _ in range(_SPINS):
         yield

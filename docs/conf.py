@@ -25,6 +25,7 @@ extensions = [
     "docstrings",
     "commands",
     "results",
+    "pages",
 ]
 
 root_doc = "docs/index"

@@ -100,11 +100,11 @@ class Trials:
             text = output.read()
         return Trial(code, time.time() - started, text, *_written(folder))
 
-    def undisturbed(self, way: str) -> float:
+    def undisturbed(self, way: str, ulfm: bool = True) -> float:
         """Return how long a job trains where nobody does anything to it."""
         if way not in self._seconds:
             with tempfile.TemporaryDirectory() as folder:
-                trial = self.job(way, Path(folder) / "run")
+                trial = self.job(way, Path(folder) / "run", ulfm=ulfm)
             if trial.code or trial.summary is None:
                 raise SystemExit(f"{way}: a job to which nothing is done fails\n{trial.output[-3000:]}")
             self._seconds[way] = trial.summary["seconds"]
@@ -178,7 +178,7 @@ class Trials:
         whole = Path(tempfile.gettempdir()) / f"mpisign-whole-{os.getpid()}-{way}"
         if not whole.exists():
             self.job(way, whole, ulfm=False)
-        moment, rank = self.chance.uniform(0, self.undisturbed(way)), self.chance.randrange(self.ranks)
+        moment, rank = self.chance.uniform(0, self.undisturbed(way, ulfm=False)), self.chance.randrange(self.ranks)
         self.job(way, folder / "run", *every, "--inject", f"kill:rank={rank},after={moment:.4f}", ulfm=False)
         trial = self.job(way, folder / "run", *every, "--resume", "auto", ulfm=False)
         if trial.code or trial.summary is None:

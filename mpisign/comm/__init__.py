@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..environment import outlives_ranks
 from ..errors import ConfigError, EnvironmentProblem
-from .base import ANY, Comm, Pending, Traffic
+from .base import Comm, Pending, Traffic
 from .lossy import LossyComm
 from .simulated import Message, SimulatedComm, simulate
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .mpi import MPIComm
 
 __all__ = [
-    "ANY",
     "Comm",
     "LossyComm",
     "MPIComm",

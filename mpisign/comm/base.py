@@ -1,26 +1,22 @@
 """All that an algorithm may ask of the other ranks: a few verbs on one-dimensional tensors."""
 
 import abc
-import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .. import errors
-from ..errors import ConfigError, Deserted, MpisignError
+from ..errors import MpisignError
+from .blocks import check, check_out, check_reduction, combine
+from .lateness import Lateness
+from .membership import Membership
 
 T = TypeVar("T")
 
-ANY = -1
-"""As a source: whoever sends first."""
-
-_MOVABLE = (torch.uint64, torch.int64, torch.float32, torch.float64, torch.uint8)
-_SUMMABLE = (torch.int64, torch.float32, torch.float64)
 _SMALL = 4096  # bytes: below it the fewest messages win, above it the fewest bytes
 
 _BCAST, _GATHER, _ALLTOALL, _DIRECT, _POST = range(5)
@@ -75,32 +71,20 @@ class Shared(abc.ABC):
         """Wait for all ranks of the machine: what they wrote before is seen by all after."""
 
 
-class Comm(abc.ABC):
+class Comm(Membership, Lateness, abc.ABC):
     """Ranks 0 … size−1 and the verbs between them. Every rank calls the same verbs in the same order.
 
     Blocks are one-dimensional, contiguous CPU tensors of equal length on all ranks, of dtype uint64, int64, float32,
-    float64 or uint8. A transport implements the underscored methods.
+    float64 or uint8. A transport implements the underscored methods. Who the ranks are, and what becomes of them when some
+    have died, is `Membership`'s; who is late, `Lateness`'s.
 
     Attributes:
-        nodes: the ranks of each machine, in ascending order, the machine with rank 0 first.
-        members: the number that each rank had before others died; range(size) where none has.
-        founders: how many ranks there were then.
         traffic: what this rank has sent and received.
         heard: the ranks whose blocks the last allgather, allreduce or agreement was made of; all, where none is late.
     """
 
-    rank: int
-    size: int
-    joined: bool = False
-    """Whether this process has come in the place of one that died."""
-
-    resilient: ClassVar[bool] = False
-    """Whether a rank's death is a RankFailure, in some verb on each of the others, and they can go on."""
-
     def __init__(self, rank: int, size: int, nodes: Sequence[Sequence[int]] | None = None) -> None:
-        self.rank, self.size = rank, size
-        self.nodes = tuple(map(tuple, nodes or [range(size)]))
-        self.members, self.founders = tuple(range(size)), size
+        super().__init__(rank, size, nodes)
         self.heard = tuple(range(size))
         self.traffic = Traffic()
         self._collects = 0
@@ -171,7 +155,7 @@ class Comm(abc.ABC):
         """[k] on each rank -> [size, k] on all; in `out`, where that is given."""
         started = self._begin(block)
         blocks = torch.empty((self.size, len(block)), dtype=block.dtype) if out is None else out
-        self._check_out(blocks, (self.size, len(block)), block.dtype)
+        check_out(blocks, (self.size, len(block)), block.dtype)
         self._allgather(block, blocks)
         self._count(started, block, sent=self.size - 1, received=self.size - 1)
         return blocks
@@ -182,7 +166,7 @@ class Comm(abc.ABC):
             raise ValueError(f"alltoall needs a block for each of {self.size} ranks, got shape {tuple(blocks.shape)}")
         started = self._begin(blocks.view(-1))
         result = torch.empty_like(blocks) if out is None else out
-        self._check_out(result, tuple(blocks.shape), blocks.dtype)
+        check_out(result, tuple(blocks.shape), blocks.dtype)
         self._alltoall(blocks, result)
         self._count(started, blocks[0], sent=self.size - 1, received=self.size - 1)
         return result
@@ -192,7 +176,7 @@ class Comm(abc.ABC):
 
         Ranks are added in order 0, 1, 2 …, so that floats give the same bits under every transport.
         """
-        self._check_reduction(block, op)
+        check_reduction(block, op)
         if self.size == 1:
             return block
         if block.nbytes * self.size <= _SMALL * 16:
@@ -226,7 +210,7 @@ class Comm(abc.ABC):
         """
         started = time.perf_counter()
         for block in outbox.values():
-            self._check(block)
+            check(block)
         tag = _POST + channel
         first = next(iter(outbox.values()), torch.empty(0))
         expected = outbox if sources is None else sources
@@ -276,11 +260,15 @@ class Comm(abc.ABC):
         gathered = torch.empty((self.size, 1), dtype=torch.int64)
         self._allgather(torch.tensor([color], dtype=torch.int64), gathered)
         colors = gathered.view(-1).tolist()
-        part = self._split([rank for rank, other in enumerate(colors) if other == color])
-        part.traffic = self.traffic
-        part.members = tuple(self.members[rank] for rank, other in enumerate(colors) if other == color)
-        part.founders = self.founders
+        ranks = [rank for rank, other in enumerate(colors) if other == color]
+        part = self._split(ranks)
+        part._succeeds(self, ranks)
         return part
+
+    def _succeeds(self, before: "Comm", ranks: Sequence[int]) -> None:
+        """Take over from a communicator of which these ranks are part, or left."""
+        self.traffic, self.founders = before.traffic, before.founders
+        self.members = tuple(before.members[rank] for rank in ranks)
 
     @property
     def node(self) -> "Comm":
@@ -289,61 +277,9 @@ class Comm(abc.ABC):
             self._node = self.split(next(m for m, ranks in enumerate(self.nodes) if self.rank in ranks))
         return self._node
 
-    def survivors(self) -> "Comm":
-        """Return, after a RankFailure, the communicator of the ranks that are left, in their order; this one is of no more use.
-
-        Collective among those that are left: each calls it where it caught the RankFailure, and those that have met none
-        yet meet one in the verb they are in, or in their next one.
-
-        Raises:
-            Deserted: these ranks can't go on without the others.
-        """
-        raise Deserted(
-            "a rank has died, and this MPI can't go on without it: start again with --resume auto, or use Open MPI 5 and "
-            "mpirun --with-ft ulfm"
-        )
-
-    def open(self) -> None:  # noqa: B027 - most wait for all
-        """From here on a rank may be late, where the transport can do without it (`QuorumComm`). Collective."""
-
-    @property
-    def away(self) -> tuple[int, ...]:
-        """On rank 0: the ranks that are late, and not waited for any more."""
-        return ()
-
-    def readmit(self, state: Callable[[], Tensor]) -> None:  # noqa: B027 - most have nobody to let in
-        """Say, between two steps and on all ranks, how to get the state that ranks go on from: those that were late get it.
-
-        Args:
-            state: gives uint8[n]; may be called until the next verb but one.
-        """
-
-    def news(self) -> list[dict[str, Any]]:
-        """Return, on rank 0, who has been late or come back since the last call."""
-        return []
-
-    def lateness(self) -> dict[str, Any] | None:
-        """Return how often ranks were late, the same on all; None, where none can be. Collective."""
-        return None
-
-    def refilled(self, command: Sequence[str]) -> "Comm":
-        """Return the communicator of these ranks and of new processes, started by a command, in the places of those that died.
-
-        Collective; a process that joins does so where it makes its communicator.
-
-        Raises:
-            ConfigError: no process can join here.
-        """
-        raise ConfigError("--respawn: no process can join here; use Open MPI 5 and mpirun --with-ft ulfm")
-
     def dismiss(self) -> None:
         """Agree that all are done: a rank that dies from here on is not missed. Collective."""
         self.barrier()
-
-    def _succeeds(self, before: "Comm", left: Sequence[int]) -> None:
-        """Take over from a communicator of which these ranks are left."""
-        self.traffic, self.founders = before.traffic, before.founders
-        self.members = tuple(before.members[rank] for rank in left)
 
     def state(self) -> dict[str, Any]:
         """Return what later messages depend on beside what is sent; nothing, where a network is as it should be."""
@@ -351,11 +287,6 @@ class Comm(abc.ABC):
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing to restore
         """Take up what `state` gave."""
-
-    def die(self) -> NoReturn:
-        """End this rank at once and without a word, as a broken machine does."""
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("killed")
 
     @abc.abstractmethod
     def shared(self, words: int) -> Shared:
@@ -424,10 +355,6 @@ class Comm(abc.ABC):
     def _split(self, ranks: list[int]) -> "Comm":
         """Return a communicator of these ranks, in ascending order, this one among them; all ranks call it together."""
 
-    def _nodes_of(self, ranks: Sequence[int]) -> list[list[int]]:
-        """The machines of some ranks, in the numbers that these get in a part."""
-        return [part for node in self.nodes if (part := [ranks.index(rank) for rank in node if rank in ranks])]
-
     @abc.abstractmethod
     def _wait_some(self, requests: list[Any]) -> list[int]:
         """Block until at least one is done, and return the indices of all that are, in order."""
@@ -467,52 +394,13 @@ class Comm(abc.ABC):
     # ---- checks and counts ----
 
     def _begin(self, block: Tensor, partner: int = 0) -> float:
-        self._check(block)
+        check(block)
         if not 0 <= partner < self.size:
             raise ValueError(f"no rank {partner} among {self.size}: ranks are 0 to {self.size - 1}")
         return time.perf_counter()
-
-    @staticmethod
-    def _check(block: Tensor) -> None:
-        if not isinstance(block, Tensor):
-            raise TypeError(
-                f"a message must be a torch tensor of one dimension, such as torch.tensor([3]); got {type(block).__name__}"
-            )
-        # MPI would take a strided or bfloat16 tensor, and deliver other numbers
-        if block.dim() != 1 or not block.is_contiguous() or block.device.type != "cpu" or block.requires_grad:
-            raise ValueError(
-                f"a message must be a one-dimensional, contiguous CPU tensor without gradient; got shape "
-                f"{tuple(block.shape)}, strides {block.stride()}, on {block.device}: use .detach().contiguous().view(-1)"
-            )
-        if block.dtype not in _MOVABLE:
-            raise TypeError(f"a message must be one of {', '.join(map(str, _MOVABLE))}, not {block.dtype}")
-
-    @staticmethod
-    def _check_reduction(block: Tensor, op: str) -> None:
-        if op not in ("sum", "min", "max"):
-            raise ValueError(f"op must be sum, min or max, got {op!r}")
-        if block.dtype not in _SUMMABLE:
-            raise TypeError(f"allreduce takes {', '.join(map(str, _SUMMABLE))}, not {block.dtype}")
-
-    @staticmethod
-    def _check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        if tuple(out.shape) != shape or out.dtype != dtype or not out.is_contiguous():
-            raise ValueError(f"out must be a contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}")
 
     def _count(self, started: float, block: Tensor, sent: int = 0, received: int = 0) -> None:
         self.traffic.sent += sent * block.nbytes
         self.traffic.received += received * block.nbytes
         self.traffic.messages += sent
         self.traffic.seconds += time.perf_counter() - started
-
-
-def combine(blocks: Tensor, op: str) -> Tensor:
-    """[n, k] -> [k]: the sum of the rows in their order, or their minimum or maximum."""
-    if op == "min":
-        return blocks.amin(0)
-    if op == "max":
-        return blocks.amax(0)
-    total = blocks[0].clone()
-    for block in blocks[1:]:
-        total += block
-    return total

@@ -106,7 +106,7 @@ class MPIComm(Comm):
         return self._mpi.Isend(block.numpy(), dest, tag)
 
     def _irecv(self, block: Tensor, source: int, tag: int) -> MPI.Request:
-        return self._mpi.Irecv(block.numpy(), MPI.ANY_SOURCE if source < 0 else source, tag)
+        return self._mpi.Irecv(block.numpy(), source, tag)
 
     def _wait_all(self, requests: list[Any]) -> None:
         if not self.patient:

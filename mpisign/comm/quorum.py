@@ -13,7 +13,8 @@ from torch import Tensor
 from .. import errors
 from ..errors import MpisignError, ParameterError
 from .attendance import Attendance
-from .base import Comm, Shared, combine
+from .base import Comm, Shared
+from .blocks import check_reduction, combine
 from .deadline import Deadline
 from .messages import BALLOT, BLOCK, Messages
 from .mpi import MPI, MPIComm
@@ -168,7 +169,7 @@ class QuorumComm(MPIComm):
         """Replace `block` by the sum, minimum or maximum over the ranks that are heard, in their order."""
         if not self._is_open:
             return super().allreduce(block, op)
-        self._check_reduction(block, op)
+        check_reduction(block, op)
         return block.copy_(combine(self.allgather(block)[list(self.heard)], op))
 
     def agree(self, number: int) -> bool:

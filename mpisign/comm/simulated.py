@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DeadlockError, RankFailure
-from .base import ANY, Comm, Shared, verb_of
+from .base import Comm, Shared, verb_of
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class _Receive:
     done: bool = False
 
     def __str__(self) -> str:
-        return "any rank" if self.source == ANY else f"rank {self.source}"
+        return f"rank {self.source}"
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class _World:
         for receive in list(self.posted[rank]):
             for item in self.mail[rank]:
                 source, tag, block = item
-                if receive.tag == tag and receive.source in (ANY, source):
+                if receive.tag == tag and receive.source == source:
                     if block.shape != receive.block.shape or block.dtype != receive.block.dtype:
                         raise ValueError(
                             f"rank {rank} expects {receive.block.dtype}{list(receive.block.shape)} from {receive}, but rank "
@@ -207,7 +207,7 @@ class SimulatedComm(Comm):
         return _Sent()
 
     def _irecv(self, block: Tensor, source: int, tag: int) -> _Receive:
-        receive = _Receive(block, source if source == ANY else self._ranks[source], tag + _TAGS * self._number)
+        receive = _Receive(block, self._ranks[source], tag + _TAGS * self._number)
         self._world.posted[self._place].append(receive)
         return receive
 

@@ -16,13 +16,13 @@ from ..timing import Stopwatch
 from .base import LateReport, Params, Report
 from .buckets import Bucket, Buckets, runs
 from .flat import FlatOptimizer
+from .second_look import step_unless_worse
+from .trust import check_trust, trusted
 
 if TYPE_CHECKING:
     from ..kernels.cuda.tally import AnyVerdict
 
 ZeroRule = Literal["coin", "plus", "abstain"]
-
-_SLACK = 1e-8  # keeps a layer whose weights are all 0 from dividing by 0
 
 
 class Signum(FlatOptimizer):
@@ -109,9 +109,7 @@ class Signum(FlatOptimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ParameterError where a group's hyperparameters can't be used."""
         super().check_group(group)
-        trust = group["trust"]
-        if trust is not None and not (isinstance(trust, float | int) and 0 < trust < float("inf")):
-            raise ParameterError(f"trust must be a finite number above 0, or None; got {trust!r}")
+        check_trust(group["trust"])
         self._vote_factory: VoteFactory = (
             registry.load("vote", self._vote) if isinstance(self._vote, str) else self._vote
         )
@@ -219,24 +217,8 @@ class Signum(FlatOptimizer):
             raise ParameterError(
                 "option=2 compares the loss before and after a step: give step a closure that returns it"
             )
-        exact = [self.state[p].get("master", p) for p in self.parameters]
-        before = [x.detach().clone() for x in exact]
-        with torch.enable_grad():
-            loss = closure()
-        super().step()
-        with torch.enable_grad(), self.no_sync():
-            trial = closure()
-        old, new = (self._mean_loss(value) for value in (loss, trial))
-        if not new <= old:
-            with torch.no_grad():
-                for p, own, x in zip(self.parameters, exact, before, strict=True):
-                    own.copy_(x)
-                    p.copy_(x)
-        return loss
-
-    def _mean_loss(self, loss: Any) -> float:
-        losses = self.comm.allreduce(torch.tensor([float(torch.as_tensor(loss).detach())], dtype=torch.float64))
-        return float(losses) / self.comm.size
+        exact = [(self.state[p].get("master", p), p) for p in self.parameters]
+        return step_unless_worse(super().step, closure, exact, self.comm, self.no_sync)
 
     def conclude(self) -> None:
         """Cast what backward has left, and finish the votes that it has begun."""
@@ -382,11 +364,10 @@ class Signum(FlatOptimizer):
         if all(group["trust"] is None for group in self.param_groups):
             return rates
         for p, index in enumerate(range(bucket.first, bucket.stop)):
-            group = self.owners[index]
-            if group["trust"] is not None:
-                norm, root = self.norm_of(index), float(np.sqrt(bucket.layout.numels[p]))
-                bound = float(group["trust"]) * norm / (root + float(group["weight_decay"]) * norm + _SLACK)
-                rates[p] = min(float(rates[p]), bound)
+            group, trust = self.owners[index], self.owners[index]["trust"]
+            if trust is not None:
+                numel, norm = int(bucket.layout.numels[p]), self.norm_of(index)
+                rates[p] = trusted(float(rates[p]), float(trust), norm, numel, float(group["weight_decay"]))
         return rates
 
     def _each_exact(self, name: str) -> "np.typing.NDArray[np.float64]":

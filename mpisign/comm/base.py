@@ -285,7 +285,7 @@ class Comm(Membership, Lateness, abc.ABC):
         """Return what later messages depend on beside what is sent; nothing, where a network is as it should be."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing to restore
+    def restore(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
 
     @abc.abstractmethod

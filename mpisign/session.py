@@ -241,20 +241,14 @@ class Session:
         if "common" in state:
             self.catch_up(state)
             return
-        self.model.load_state_dict(state["model"])
+        self._take_up(state, state["optimizer"])
         if self.is_among_the_same_ranks(state):
-            self.optimizer.load_state_dict(state["optimizer"])
             self.optimizer.comm.restore(state["losses"])
-        else:
-            places = [_place(state["members"], member) for member in self.comm.members]
-            self.optimizer.adopt(state["optimizer"], places)
         self.attack.restore(state["attack"])
-        self._restore_rates(state["rates"])
         same_data = (state["worker"], state["holders"]) == (self.worker, list(self.shard.holders))
         self.batches.restore(state["batches"], same_data)
         self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
         self.counts, self.own = Counts(**state["counts"]), Counts(**state["own"])
-        self.metrics, self._judged_at = list(state["metrics"]), state["judged_at"]
         self.seconds = state["seconds"]
         self.optimizer.watch.seconds.update(state["phases"])
         self.first_step_at = state["first_step_at"]
@@ -285,27 +279,26 @@ class Session:
         Its momentum stays as it is. Its batches are those that it would have come to.
         """
         self._count_all()
-        self.model.load_state_dict(state["model"])
-        own = self.optimizer.state_dict()["state"]
-        common = state["optimizer"]["state"]
-        both = {index: own.get(index, {}) | common.get(index, {}) for index in {*own, *common}}
-        if self.is_among_the_same_ranks(state):
-            self.optimizer.load_state_dict(state["optimizer"] | {"state": both})
-        else:
-            places = [_place(state["members"], member) for member in self.comm.members]
-            self.optimizer.adopt(state["optimizer"] | {"state": both}, places)
-        self._restore_rates(state["rates"])
-        self.batches.catch_up(state["taken"] * self.batches.steps_per_epoch // state["steps_per_epoch"])
-        self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
         if state["judged_at"] > self._judged_at:  # an epoch has been closed without what is counted here
             self.own, self.counts = self.own + self.counts, Counts()
+        own, common = self.optimizer.state_dict()["state"], state["optimizer"]["state"]
+        both = {index: own.get(index, {}) | common.get(index, {}) for index in {*own, *common}}
+        self._take_up(state, state["optimizer"] | {"state": both})
+        self.batches.catch_up(state["taken"] * self.batches.steps_per_epoch // state["steps_per_epoch"])
+        self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
+
+    def _take_up(self, state: State, optimizer: State) -> None:
+        """Take model, rates and figures from a state, and what the optimizer is to hold."""
+        self.model.load_state_dict(state["model"])
+        if self.is_among_the_same_ranks(state):
+            self.optimizer.load_state_dict(optimizer)
+        else:
+            self.optimizer.adopt(optimizer, [_place(state["members"], member) for member in self.comm.members])
+        self.rates.load_state_dict(state["rates"] | {"lr_lambdas": [None] * len(self.rates.lr_lambdas)})
         self.metrics, self._judged_at = list(state["metrics"]), state["judged_at"]
 
     def _rates(self) -> State:
         return {name: value for name, value in self.rates.state_dict().items() if name != "lr_lambdas"}
-
-    def _restore_rates(self, state: State) -> None:
-        self.rates.load_state_dict(state | {"lr_lambdas": [None] * len(self.rates.lr_lambdas)})
 
 
 _LAST = ("test_accuracy", "test_accuracy_worst", "consensus_distance", "test_loss", "train_loss", "checksum")

@@ -6,9 +6,10 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, asdict, fields
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from . import __version__, registry
+from .command_line import Parser
 from .config import FIELDS, SECTION_OF, SECTIONS, Config, as_path, checked, kind_of
 from .errors import ConfigError
 
@@ -48,11 +49,6 @@ def _build(values: Mapping[str, Any]) -> Config:
 # Flags
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; --help lists the options")
-
-
 _EXAMPLES = """examples:
   mpirun -n 4 python -m mpisign.train --task digits --epochs 5
   python -m mpisign.train --simulate 16 --partition dirichlet:0.3
@@ -75,7 +71,7 @@ def _read_flags(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         "python -m mpisign.train",
         usage="mpirun -n N python -m mpisign.train [options]",
         description="Train a model on all ranks of an MPI job: by votes of one bit a coordinate, or by models that are relayed.",

@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [  # a file may import from its own layer and those before it
     {
         "errors",
+        "command_line",
         "seeding",
         "timing",
         "reference",

@@ -5,8 +5,8 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from ..command_line import Parser
 from ..errors import ConfigError, EnvironmentProblem, MpisignError
 
 
@@ -22,13 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; --help lists the options")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         "python -m mpisign.report",
         description="Draw one page about runs, done or under way: it needs no network, and can be sent by mail.",
         allow_abbrev=False,

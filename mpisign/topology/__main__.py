@@ -5,9 +5,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from .. import registry
+from ..command_line import Parser
 from ..errors import ConfigError, EnvironmentProblem, MpisignError
 from .digraph import Digraph
 from .exponential import OnePeerExponential
@@ -38,13 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; --help lists the options")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser("python -m mpisign.topology", description="Facts and pictures of topologies.", allow_abbrev=False)
+    parser = Parser("python -m mpisign.topology", description="Facts and pictures of topologies.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="show|list")
     show = commands.add_parser("show", help="facts of a topology, and a drawing of a tree", allow_abbrev=False)
     show.add_argument("topology", help="chain:16, torus:4x4, file:edges.txt, my_file.py:mine:8 …; `list` has them all")

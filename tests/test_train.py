@@ -6,13 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from pathlib import Path
 
 import pytest
-from launching import clean_environment
+from launching import clean_environment, job
 
 from mpisign.train import main
 
@@ -204,25 +203,11 @@ def test_a_rank_that_breaks_ends_the_job_in_seconds(mpirun, tmp_path: Path, line
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_mpirun_ends_the_job_in_seconds(mpirun, number: signal.Signals) -> None:
     command = [mpirun.path, "-n", "3", sys.executable, "-m", "mpisign.train", "--epochs", "100000"]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(),
-        start_new_session=True,
-    ) as process:
-        give_up = threading.Timer(60, os.killpg, (process.pid, signal.SIGKILL))
-        give_up.start()
-        try:
-            assert "epoch" in process.stdout.readline()
-            process.send_signal(number)
-            started = time.monotonic()
-            _, err = process.communicate()
-        finally:
-            give_up.cancel()
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    with job(command, 60, stderr=subprocess.PIPE) as process:
+        assert "epoch" in process.stdout.readline()
+        process.send_signal(number)
+        started = time.monotonic()
+        _, err = process.communicate()
     assert time.monotonic() - started < 5
     assert process.returncode != 0
     assert "Traceback" not in err

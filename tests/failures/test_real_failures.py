@@ -4,12 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import clean_environment
+from launching import job
 
 STEPS = ["--steps", "60", "--batch-size", "48"]
 
@@ -38,18 +37,8 @@ def run(
         str(folder),
         *arguments,
     ]
-    with subprocess.Popen(
-        command,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=clean_environment(),
-        start_new_session=True,
-    ) as process:
-        give_up = threading.Timer(150, process.kill)
-        give_up.start()
+    with job(command, 150) as process:
         output, _ = process.communicate()
-        give_up.cancel()
     return process.returncode, output, *written(folder)
 
 
@@ -109,20 +98,10 @@ def test_a_stopped_rank_ends_the_job_with_a_known_code(mpirun, tmp_path: Path) -
 def test_sigusr1_asks_for_a_checkpoint_and_for_being_started_again(mpirun, tmp_path: Path) -> None:
     arguments = ["--output", str(tmp_path), "--epochs", "100000", "--batch-size", "48"]
     command = [mpirun.path, "-n", "3", sys.executable, "-m", "mpisign.train", *arguments]
-    with subprocess.Popen(
-        command,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=clean_environment(),
-        start_new_session=True,
-    ) as process:
-        give_up = threading.Timer(100, process.kill)
-        give_up.start()
+    with job(command, 100) as process:
         assert "epoch" in process.stdout.readline()
         process.send_signal(signal.SIGUSR1)
         output, _ = process.communicate()
-        give_up.cancel()
     assert process.returncode == 85, output
     assert output.count("all ranks have written a checkpoint") == 1
     (checkpoint,) = (tmp_path / "checkpoints").iterdir()

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import mpisign
-from mpisign import doctor
+from mpisign.doctor import gpus, launchers, mpi, ranks
+from mpisign.doctor.ranks import Place, examine_crowding, examine_places
+from mpisign.doctor.report import Report
 from mpisign.environment import Launch
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
@@ -143,8 +145,8 @@ def test_an_mpirun_of_another_mpi_in_path_is_a_warning(tmp_path, monkeypatch, ve
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "python"))
     other = {"Open MPI": "MPICH", "MPICH": "Open MPI"}[vendor]
-    report = doctor.Report()
-    doctor._examine_mpirun(report, other, Launch("none", 0, 1, None, None))
+    report = Report()
+    launchers.examine_mpirun(report, other, Launch("none", 0, 1, None, None))
     assert f"{mpirun}, {vendor}, not beside this Python" in str(report)
     assert f"warning: the mpirun in PATH is {vendor}'s, but this Python's MPI is {other}" in str(report)
 
@@ -154,26 +156,26 @@ def test_open_mpi_as_root_is_told_what_to_export(monkeypatch):
     monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
     monkeypatch.delenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", raising=False)
     monkeypatch.delenv("PRTE_MCA_rmaps_default_mapping_policy", raising=False)
-    report = doctor.Report()
-    doctor._examine_open_mpi(report, (5, 0, 11), Launch("none", 0, 1, None, None))
+    report = Report()
+    launchers.examine_open_mpi(report, (5, 0, 11), Launch("none", 0, 1, None, None))
     assert "do: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in str(report)
     assert "PRTE_MCA_rmaps_default_mapping_policy is not set (slot:oversubscribe" in str(report)
     assert report.exit_code == 0
 
 
 def place(host, cores=2, versions=("Python 3.11.7",)):
-    return doctor.Place(host, cores, cores, 1, (), versions)
+    return Place(host, cores, cores, 1, (), versions)
 
 
 def test_more_ranks_than_cores_of_a_spinning_mpi_are_a_warning():
-    report = doctor.Report()
-    doctor._examine_crowding(report, "MPICH", [place("a"), place("b"), place("a"), place("a")])
+    report = Report()
+    examine_crowding(report, "MPICH", [place("a"), place("b"), place("a"), place("a")])
     assert "warning: more ranks than cores on a: a rank that waits inside MPICH keeps a core busy" in str(report)
 
 
 def test_hosts_with_other_versions_are_a_problem():
-    report = doctor.Report()
-    doctor._examine_places(report, [place("a"), place("b", versions=("Python 3.12.1",))])
+    report = Report()
+    examine_places(report, [place("a"), place("b", versions=("Python 3.12.1",))])
     assert "problem: rank 1 on b and rank 0 on a differ: Python 3.11.7, Python 3.12.1" in str(report)
     assert "2 on 2 hosts: a (1 rank), b (1 rank)" in str(report)
     assert report.exit_code == 1
@@ -190,7 +192,7 @@ def test_hosts_with_other_versions_are_a_problem():
 )
 def test_failure_mitigation_needs_open_mpi_5_and_its_flag(monkeypatch, vendor, enabled, answer):
     monkeypatch.setenv("OMPI_MCA_mpi_ft_enable", enabled)
-    assert answer in doctor._mitigation(vendor, Launch("openmpi", 0, 2, 0, 2))
+    assert answer in mpi.mitigation(vendor, Launch("openmpi", 0, 2, 0, 2))
 
 
 @pytest.mark.parametrize("languages, found", [("none pmi2 pmix", "starts ranks of this MPI"), ("none", "use mpirun")])
@@ -200,23 +202,23 @@ def test_inside_an_allocation_it_says_how_srun_would_start_ranks(tmp_path, monke
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    report = doctor.Report()
-    doctor._describe_slurm(report, "MPICH")
+    report = Report()
+    launchers.describe_slurm(report, "MPICH")
     assert "Slurm" not in str(report)
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}.items():
         monkeypatch.setenv(name, value)
-    doctor._describe_slurm(report, "MPICH")
+    launchers.describe_slurm(report, "MPICH")
     assert "job 7, nodes: 2; " in str(report)
     assert found in str(report)
 
 
 def at(host, gpu):
-    return doctor.Place(host, 1, 1, 1, (), (), gpu)
+    return Place(host, 1, 1, 1, (), (), gpu)
 
 
 def test_without_a_gpu_nothing_is_probed():
-    report = doctor.Report()
-    doctor._examine_gpus(report, [at("a", ""), at("a", "")])
+    report = Report()
+    gpus.examine_gpus(report, [at("a", ""), at("a", "")])
     assert "GPUs         none that --device cuda could use" in str(report)
 
 
@@ -224,11 +226,9 @@ def test_it_says_which_rank_has_which_gpu_and_what_a_probe_and_copies_say(monkey
     from mpisign.comm import awareness
 
     monkeypatch.setattr(awareness, "consult", lambda gpu: awareness.Answer(False, f"the probe crashed on {gpu}"))
-    monkeypatch.setattr(doctor, "_cost_of_staging", lambda gpu: "0.2 ms")
-    report = doctor.Report()
-    doctor._examine_gpus(
-        report, [at("a", "cuda:0"), at("a", "cuda:1"), at("a", "cuda:0"), at("b", "cuda:0"), at("b", "")]
-    )
+    monkeypatch.setattr(gpus, "_cost_of_staging", lambda gpu: "0.2 ms")
+    report = Report()
+    gpus.examine_gpus(report, [at("a", "cuda:0"), at("a", "cuda:1"), at("a", "cuda:0"), at("b", "cuda:0"), at("b", "")])
     assert "cuda:0 on a: rank 0, 2; cuda:1 on a: rank 1; cuda:0 on b: rank 3\n" in str(report)
     assert "MPI takes GPU memory: no (the probe crashed on cuda:0)" in str(report)
     assert "staging      0.2 ms" in str(report)
@@ -238,8 +238,8 @@ def test_copies_that_fail_are_a_problem_and_no_traceback(monkeypatch):
     from mpisign.comm import awareness
 
     monkeypatch.setattr(awareness, "consult", lambda gpu: awareness.Answer(None, "no mpirun"))
-    report = doctor.Report()
-    doctor._examine_gpus(report, [at("a", "cuda:0")])  # there is none here
+    report = Report()
+    gpus.examine_gpus(report, [at("a", "cuda:0")])  # there is none here
     if not __import__("torch").cuda.is_available():
         assert "MPI takes GPU memory: unknown" in str(report)
         assert "problem: copies through pinned memory fail on cuda:0" in str(report)
@@ -253,14 +253,14 @@ def test_the_cost_of_copies_is_measured_both_ways(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
     gpu = FakeCuda()
-    (pair,) = doctor._timed(Staging(torch.device("cpu"), gpu, pinned), [torch.arange(8)])
+    (pair,) = gpus._timed(Staging(torch.device("cpu"), gpu, pinned), [torch.arange(8)])
     assert all(seconds > 0 for seconds in pair)
     assert gpu.waits.count("host") == 2 * 9
 
 
 def test_a_rank_of_a_host_with_a_driver_names_its_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "_DRIVER", tmp_path)
-    monkeypatch.setattr(doctor.devices, "choose", lambda wanted, launch: doctor.devices.Choice("cuda:3"))
-    assert doctor._gpu(Launch("none", 0, 1, None, None)) == "cuda:3"
-    monkeypatch.setattr(doctor, "_DRIVER", tmp_path / "none")
-    assert doctor._gpu(Launch("none", 0, 1, None, None)) == ""
+    monkeypatch.setattr(ranks, "_DRIVER", tmp_path)
+    monkeypatch.setattr(ranks.devices, "choose", lambda wanted, launch: ranks.devices.Choice("cuda:3"))
+    assert ranks._gpu(Launch("none", 0, 1, None, None)) == "cuda:3"
+    monkeypatch.setattr(ranks, "_DRIVER", tmp_path / "none")
+    assert ranks._gpu(Launch("none", 0, 1, None, None)) == ""

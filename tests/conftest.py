@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import chromium
 import pytest
 from launching import clean_environment
 
@@ -30,6 +31,17 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets in {folder}; set MPISIGN_SHARED_DATA to a folder with mnist.npz")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
+    """A headless browser; tests that want it skip where there is none, but not in CI."""
+    program = chromium.find()
+    if program is None and os.environ.get("CI") != "true":
+        pytest.skip("no chromium or google-chrome in PATH")
+    assert program is not None, "CI has no chromium: see .ci/run"
+    with chromium.Chromium(program, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.fixture

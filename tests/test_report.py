@@ -137,6 +137,23 @@ def test_a_report_compares_four_runs(runs) -> None:
     assert {"--algorithm", "--topology"} <= {*found.said}
 
 
+@pytest.mark.slow
+@pytest.mark.launches
+@pytest.mark.parametrize(
+    "names", [["sixteen"], ["failing"], ["going"], ["sixteen", "failing", "relayed", "quiet"]], ids="+".join
+)
+def test_a_report_opens_in_a_browser_with_nothing_broken_and_nothing_fetched(names, runs, browser, tmp_path) -> None:
+    report = page(all_of(runs, *names))
+    (tmp_path / "report.html").write_text(report.html(), "utf-8")
+    browser.open((tmp_path / "report.html").as_uri())
+    drawn = browser.value(
+        "[...document.querySelectorAll('figure svg, figure img')].filter(e => e.clientWidth > 50).length"
+    )
+    assert drawn == len(report.pictures) > 5
+    assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
+    assert browser.wrong == []
+
+
 def test_a_report_of_a_run_under_way_says_so_and_leaves_out_what_nobody_knows(runs) -> None:
     found = checked(page(all_of(runs, "going")).html())
     assert pictures_of(found) == [*CURVES, "agreement against steps", "going"]

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import chromium
 import pytest
 
 pytest.importorskip("sphinx", reason="no sphinx here: pip install 'mpisign[docs]'")
@@ -68,16 +67,6 @@ def site(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def pages(site) -> dict[Path, Page]:
     return {path: Page(path) for path in sorted(site.rglob("*.html"))}
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    program = chromium.find()
-    if program is None and os.environ.get("CI") != "true":
-        pytest.skip("no chromium or google-chrome in PATH")
-    assert program is not None, "CI has no chromium: see .ci/run"
-    with chromium.Chromium(program, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 def test_make_docs_is_the_build_that_is_tested():

@@ -4,6 +4,8 @@ import gc
 import importlib
 import importlib.util
 import json
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -333,3 +335,11 @@ def test_a_mistake_in_the_flags_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "wanted a whole number of at least 1, got 0" in done.stderr
+
+
+def test_a_third_of_the_ranks_die_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    deaths = importlib.import_module("deaths").plan(12, 1 / 3, 1500, random.Random(0)).split(";")
+    ranks, steps = zip(*(re.fullmatch(r"kill:rank=(\d+),step=(\d+)", death).groups() for death in deaths), strict=True)
+    assert len(set(ranks)) == 4
+    assert steps == ("300", "600", "900", "1200")

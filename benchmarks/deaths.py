@@ -43,13 +43,13 @@ def main() -> None:
     flags.add_argument("--lr", default="5e-4", metavar="X", help="learning rate (default: 5e-4)")
     flags.add_argument("--limit", type=float, default=240.0, metavar="SECONDS", help="then a job hangs (default: 240)")
     settings = flags.parse_args()
-    settings.data = settings.data.resolve()
+    data, settings.data = settings.data.resolve(), settings.data.name  # a record is for others, who have it elsewhere
     record, trials = harness.Record("deaths", settings), Trials(settings, random.Random(0))
     record.figure("mpi", harness.first_line([mpirun(), "--version"]))
     accuracies: dict[str, list[float]] = {"all live": [], "leave": [], "redistribute": []}
     for seed in range(settings.repeats):
         deaths = plan(settings.ranks, settings.share, settings.steps, random.Random(seed))
-        same = ["--task", "mnist", "--data", str(settings.data), "--lr", settings.lr, "--seed", str(seed)]
+        same = ["--task", "mnist", "--data", str(data), "--lr", settings.lr, "--seed", str(seed)]
         same += ["--epochs", str(settings.steps)]
         for name, found in accuracies.items():
             more = [] if name == "all live" else ["--inject", deaths, "--lost-data", name]
@@ -60,7 +60,6 @@ def main() -> None:
                 raise SystemExit(f"{name}: ranks {summary['ranks_left']} are left; wanted {left} of them")
             found.append(summary["test_accuracy"])
             print(f"seed {seed}, {name:12} {found[-1]:.4f}  {deaths if more else ''}", flush=True)
-    settings.data = settings.data.name
     record.figure("test accuracy", accuracies)
     undisturbed = statistics.mean(accuracies.pop("all live"))
     for name, found in accuracies.items():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import mpisign
 from mpisign.config import (
+    SECTIONS,
     AdversaryConfig,
     AlgorithmConfig,
     Config,
@@ -22,14 +23,6 @@ from mpisign.config import (
 from mpisign.errors import ConfigError
 from mpisign.options import parse, to_toml
 
-SECTIONS = {
-    "problem": ProblemConfig,
-    "algorithm": AlgorithmConfig,
-    "network": NetworkConfig,
-    "run": RunConfig,
-    "adversary": AdversaryConfig,
-    "failures": FailuresConfig,
-}
 FIELDS = [entry for section in SECTIONS.values() for entry in dataclasses.fields(section)]
 
 

@@ -11,13 +11,9 @@ from mpisign import checksum, seeding, simulate
 from mpisign.batches import Batches
 from mpisign.comm import Comm
 from mpisign.config import (
-    AdversaryConfig,
+    SECTIONS,
     AlgorithmConfig,
     Config,
-    FailuresConfig,
-    NetworkConfig,
-    ProblemConfig,
-    RunConfig,
 )
 from mpisign.errors import ConfigError, DataError, MpisignError
 from mpisign.registry import BUILT_IN, load
@@ -29,19 +25,11 @@ pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
 
 def configured(**settings: object) -> Config:
     """A short run on digits; each setting finds its section."""
-    sections = {
-        "problem": ProblemConfig,
-        "algorithm": AlgorithmConfig,
-        "network": NetworkConfig,
-        "run": RunConfig,
-        "adversary": AdversaryConfig,
-        "failures": FailuresConfig,
-    }
     settings = {"epochs": 1, "steps": 4} | settings
     return Config(
         **{
             name: kind(**{key: value for key, value in settings.items() if key in kind.__dataclass_fields__})
-            for name, kind in sections.items()
+            for name, kind in SECTIONS.items()
         }
     )
 

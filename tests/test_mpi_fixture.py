@@ -15,14 +15,17 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("line", CASES)
 def test_a_rank_that_fails_alone_ends_the_run(line: str, mpirun, tmp_path: Path) -> None:
-    for name in ("conftest.py", "launching.py"):
-        shutil.copy(Path(__file__).parent / name, tmp_path)
+    tests = Path(__file__).parent
+    shutil.copy(tests / "conftest.py", tmp_path)
     (tmp_path / "test_inner.py").write_text(
         f"import time\nimport pytest\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\n\n\n"
         f"@pytest.mark.mpi\ndef test_inner():\n    {line}\n    comm.Barrier() if comm.rank != 2 else None\n"
     )
     started = time.monotonic()
-    done = mpirun(3, "-m", "pytest", "--with-mpi", f"--rootdir={tmp_path}", tmp_path, MPISIGN_TEST_DEADLINE="3")
+    done = mpirun(
+        3, "-m", "pytest", "--with-mpi", f"--rootdir={tmp_path}", tmp_path,
+        MPISIGN_TEST_DEADLINE="3", PYTHONPATH=str(tests),
+    )  # fmt: skip
     assert time.monotonic() - started < 25
     assert done.returncode != 0
     assert CASES[line] in done.stderr

@@ -101,7 +101,6 @@ def test_it_needs_a_folder(capsys) -> None:
 
 
 def test_the_real_one_writes_files_that_hold_the_figures(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX", reason="no tensorboardX here: pip install 'mpisign[tensorboard]'")
     from tensorboardX.proto.event_pb2 import Event
 
     assert main([*SHORT, f"--output={tmp_path / 'run'}"]) == 0

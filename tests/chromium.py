@@ -27,6 +27,10 @@ def find() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+class Navigated(RuntimeError):
+    """The page that was spoken to gave way to another one."""
+
+
 class Chromium:
     """One page of a browser; `with` ends it.
 
@@ -37,7 +41,7 @@ class Chromium:
     def __init__(self, program: str, profile: os.PathLike[str], patience: float = 30) -> None:
         self.wrong: list[str] = []
         self._patience, self._number, self._session = patience, 0, ""
-        self._loaded = False
+        self._loaded: set[str] = set()
         self._buffer = b""
         theirs_in, ours_out = _pipe()
         ours_in, theirs_out = _pipe()
@@ -57,6 +61,7 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,20 +79,28 @@ class Chromium:
         os.write(self._out, json.dumps(message).encode() + b"\0")
         answer = self._until(lambda said: said.get("id") == self._number, method)
         if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']}")
+            kind = Navigated if "navigated" in answer["error"]["message"] else RuntimeError
+            raise kind(f"{method}: {answer['error']}")
         result: dict[str, Any] = answer["result"]
         return result
 
     def open(self, address: str) -> None:
         """Open a page and wait until all of it is loaded."""
-        self.wrong, self._loaded = [], False
-        self.call("Page.navigate", url=address)
-        if not self._loaded:
-            self._until(lambda said: said.get("method") == "Page.loadEventFired", address)
+        self.wrong = []
+        loader = self.call("Page.navigate", url=address)["loaderId"]
+        if loader not in self._loaded:  # of this page: the one before may have led to another, whose end comes now
+            self._until(lambda said: loader in self._loaded, address)
 
     def value(self, expression: str) -> Any:
-        """Return the value of an expression of the page's JavaScript."""
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        """Return the value of an expression of the page's JavaScript, or of the page that it leads to."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+                break
+            except Navigated:
+                if time.monotonic() > end:
+                    raise
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
@@ -127,8 +140,8 @@ class Chromium:
 
     def _note(self, said: dict[str, Any]) -> None:
         event, about = said.get("method"), said.get("params", {})
-        if event == "Page.loadEventFired":
-            self._loaded = True
+        if event == "Page.lifecycleEvent" and about["name"] == "load":
+            self._loaded.add(about["loaderId"])
         elif event == "Runtime.exceptionThrown":
             self.wrong.append(f"script: {about['exceptionDetails']}")
         elif event == "Runtime.consoleAPICalled" and about["type"] in ("error", "assert"):

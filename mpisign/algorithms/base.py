@@ -243,16 +243,38 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         self._start()
 
     def state_dict(self) -> dict[str, Any]:
-        """As every torch optimizer's; each group also holds the number of steps taken."""
-        for group in self.param_groups:
-            group["steps_taken"] = self.steps_taken
+        """As every torch optimizer's; each group also holds the number of steps taken, and its parameters' shapes."""
         state: dict[str, Any] = _state_dict(self)
+        for saved, group in zip(state["param_groups"], self.param_groups, strict=True):
+            saved |= {"steps_taken": self.steps_taken, "shapes": _shapes(group)}
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave; not collective, but every rank must load its own."""
+        """Restore what `state_dict` gave; not collective, but every rank must load its own.
+
+        Raises:
+            ParameterError: it is another model's, or holds a bad hyperparameter; nothing has changed then.
+            ValueError: it has other groups; nothing has changed then either.
+        """
+        for number, (saved, group) in enumerate(zip(state_dict["param_groups"], self.param_groups, strict=False)):
+            self.check_group(dict(saved))
+            shapes = _shapes(group)
+            if saved.get("shapes", shapes) != shapes:  # older states have none
+                raise ParameterError(
+                    f"the state to load is another model's: the parameters of group {number} had shapes "
+                    f"{_in_short(saved['shapes'])}, those here have {_in_short(shapes)}; nothing was loaded"
+                )
         _load_state_dict(self, state_dict)
-        self.steps_taken = int(self.param_groups[0].get("steps_taken", 0))
+        for group in self.param_groups:
+            self.steps_taken = int(group.pop("steps_taken", 0))
+            group.pop("shapes", None)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied or pickled: what talks to other ranks can't be."""
+        raise TypeError(
+            f"{type(self).__name__} talks to other ranks and can't be copied or pickled: copy its state_dict(), and load it "
+            f"into an optimizer built anew on every rank"
+        )
 
     def adopt(self, state_dict: dict[str, Any], places: Sequence[int]) -> None:
         """Take up what a worker saved among other ranks than these: what is its own, but no messages under way.
@@ -334,6 +356,14 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
         tensors = [(tuple(p.shape), p.stride(), str(p.dtype)) for p in self.parameters]
         text = repr((type(self).__name__, groups, tensors, self.settings()))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+def _shapes(group: dict[str, Any]) -> list[list[int]]:
+    return [list(p.shape) for p in group["params"]]
+
+
+def _in_short(shapes: list[list[int]]) -> str:
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes[:8]) + (" …" if len(shapes) > 8 else "")
 
 
 def _without_messages(state: dict[str, Any]) -> dict[str, Any]:

@@ -275,14 +275,15 @@ class Signum(FlatOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """As every algorithm's; the first group also holds the quarantine's evidence."""
+        state = super().state_dict()
         if self.quarantine is not None:
-            self.param_groups[0]["quarantine"] = self.quarantine.state_dict()
-        return super().state_dict()
+            state["param_groups"][0]["quarantine"] = self.quarantine.state_dict()
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; not collective, but every rank must load its own."""
         super().load_state_dict(state_dict)
-        evidence = self.param_groups[0].get("quarantine")
+        evidence = self.param_groups[0].pop("quarantine", None)
         if self.quarantine is not None and evidence is not None:
             self.quarantine.load_state_dict(evidence)
             self._exclude(self.quarantine)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..algorithms.base import DistributedOptimizer, checksum
 from ..comm import Comm, simulate
+from ..errors import MpisignError
 from .checks import RANKS, STEPS, require
 from .odd_model import give_gradients, odd_model
 
@@ -19,8 +20,9 @@ def check_algorithm(make: Callable[..., DistributedOptimizer], ranks: Sequence[i
 
     Equal parameters on all ranks, whatever shapes and dtypes; the same bits in a second run; a worker without gradients,
     or with NaN, harms nobody; every hyperparameter that it takes has an effect; schedulers, closures, groups and
-    state_dict work, and a resumed run equals an uninterrupted one. Of one that is not `replicated` all but the first,
-    each rank having a model of its own; and a worker with NaN does as one without gradients.
+    state_dict work, and a resumed run equals an uninterrupted one; another model's state is refused, and changes nothing.
+    Of one that is not `replicated` all but the first, each rank having a model of its own; and a worker with NaN does as
+    one without gradients.
     """
     if simulate(1, lambda comm: make(odd_model().values(), comm=comm).replicated)[0]:
         _check_equal_models(make, ranks)
@@ -166,9 +168,30 @@ def _check_as_torch_optimizer(make: Callable[..., DistributedOptimizer]) -> None
             saved = {"optimizer": {**state, "state": _copied(state["state"])}, "schedule": schedule.state_dict()}
         return checksum(model.values())
 
-    require(
-        simulate(3, whole) == simulate(3, resumed), "a run resumed from state_dict differs from an uninterrupted one"
-    )
+    def refusing(comm: Comm) -> int:
+        model = odd_model()
+        optimizer = make(_two_groups(model), comm=comm)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        others = {
+            name: nn.Parameter(p.detach().repeat(2, *[1] * p.dim()), p.requires_grad) for name, p in model.items()
+        }
+        other = make(_two_groups(others), comm=comm)
+        for p in others.values():
+            p.grad = torch.ones_like(p) if p.requires_grad else None
+        other.step()
+        for step in range(STEPS):
+            optimizer.step(_closure(model, comm.rank, step))
+            schedule.step()
+            try:
+                optimizer.load_state_dict(other.state_dict())
+            except MpisignError:
+                continue
+            require(False, "load_state_dict takes what a model with other shapes has saved")
+        return checksum(model.values())
+
+    expected = simulate(3, whole)
+    require(expected == simulate(3, resumed), "a run resumed from state_dict differs from an uninterrupted one")
+    require(expected == simulate(3, refusing), "a state_dict that is refused changes what comes after it")
 
 
 def _two_groups(model: dict[str, nn.Parameter]) -> list[dict[str, Any]]:

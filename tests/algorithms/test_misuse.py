@@ -1,5 +1,8 @@
 """What users do with optimizers besides stepping; each case was found by somebody who tried."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -92,6 +95,38 @@ def test_a_refused_group_leaves_the_optimizer_as_it_was() -> None:
         return p.item()
 
     assert simulate(2, body) == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_optimizer_is_not_copied_by_halves(copied) -> None:
+    optimizer = simulate(1, lambda comm: Signum([nn.Parameter(torch.zeros(1))], comm=comm))[0]
+    with pytest.raises(TypeError, match=r"copy its state_dict\(\)"):
+        copied(optimizer)
+
+
+def test_a_rank_that_saves_alone_still_agrees_with_the_others() -> None:
+    def body(comm: Comm) -> int:
+        optimizer = Signum([nn.Parameter(torch.zeros(1))], comm=comm)
+        optimizer.step()
+        if comm.rank == 0:
+            optimizer.state_dict()
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+        return len(optimizer.param_groups)
+
+    assert simulate(2, body) == [2, 2]
+
+
+@pytest.mark.parametrize("change", [{"lr": -1.0}, {"shapes": [[2]]}])
+def test_a_state_that_is_refused_changes_nothing(change: dict[str, object]) -> None:
+    def body(comm: Comm) -> dict:
+        optimizer = Signum([nn.Parameter(torch.zeros(1))], lr=0.5, comm=comm)
+        state = optimizer.state_dict()
+        state["param_groups"][0] |= change
+        with pytest.raises(ParameterError, match=r"lr must be|had shapes 2, those here have 1; nothing was loaded"):
+            optimizer.load_state_dict(state)
+        return optimizer.state_dict()["param_groups"][0]
+
+    assert simulate(1, body)[0]["lr"] == 0.5
 
 
 def test_numpy_numbers_survive_a_safe_checkpoint(tmp_path) -> None:

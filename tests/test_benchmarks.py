@@ -343,3 +343,13 @@ def test_a_third_of_the_ranks_die_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
     ranks, steps = zip(*(re.fullmatch(r"kill:rank=(\d+),step=(\d+)", death).groups() for death in deaths), strict=True)
     assert len(set(ranks)) == 4
     assert steps == ("300", "600", "900", "1200")
+
+
+def test_the_interval_of_a_median_is_that_of_the_binomial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    interval = importlib.import_module("handling").interval
+    numbers = [float(number) for number in range(1, 16)]
+    assert interval(numbers) == (4, 12)  # tables of the sign test: n = 15, 6 and 9
+    assert interval(numbers[:6]) == (1, 6)
+    assert interval(numbers[:9]) == (2, 8)
+    assert interval(numbers[:2]) == (1, 2)

@@ -5,6 +5,7 @@ No figure of theirs is typed by hand. Without a name: all records that the page 
 
 import json
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,7 +47,7 @@ def _others(page: str) -> list[str]:
 
 
 def _shown(name: str, record: dict[str, Any]) -> Iterator[nodes.Node]:
-    yield _what(name)
+    yield _what(record.get("benchmark", name))
     for comparison in record.get("comparisons", []):
         yield nodes.paragraph("", "", nodes.strong(text=comparison["title"]))
         yield _comparison(comparison)
@@ -115,6 +116,12 @@ def _figures(figures: dict[str, Any]) -> Iterator[nodes.Node]:
     if rows := list(_accuracies(figures)):
         yield _table(["", "learning rate", "test accuracy, each seed"], rows)
         return
+    if counted := figures.get("rows"):
+        yield _counts(counted)
+    for name, figure in figures.items():
+        if isinstance(figure, dict) and all(isinstance(values, list) for values in figure.values()):
+            rows = [[one, " ".join(f"{value:.4g}" for value in values)] for one, values in figure.items()]
+            yield _table(["", f"{name}, each"], rows)
     tables: dict[tuple[str, ...], list[Row]] = {}
     for name, figure in figures.items():
         if isinstance(figure, dict) and figure and all(isinstance(value, int | float) for value in figure.values()):
@@ -122,6 +129,22 @@ def _figures(figures: dict[str, Any]) -> Iterator[nodes.Node]:
     for head, same in tables.items():
         if len(same) > 1:
             yield _table(["", *(word.replace("_", " ") for word in head)], same)
+
+
+def _counts(counted: list[dict[str, Any]]) -> nodes.table:
+    """Trials of which so many were good, with the middle and the worst of what was measured on each."""
+    measured = [key for key, value in counted[0].items() if isinstance(value, list)]
+    names = [key for key, value in counted[0].items() if key not in ("good", "of", *measured)]
+    rows = [
+        [
+            *(row[key] for key in names),
+            f"{row['good']} of {row['of']}",
+            *(f"{statistics.median(row[key]):.3f}, {max(row[key]):.3f}" if row[key] else "" for key in measured),
+        ]
+        for row in counted
+    ]
+    head = [key.replace("_", " ") for key in names]
+    return _table([*head, "ended well", *(f"{key.replace('_', ' ')}: median, worst (s)" for key in measured)], rows)
 
 
 def _accuracies(figures: dict[str, Any], before: str = "") -> Iterator[Row]:

@@ -174,8 +174,12 @@ def _pairs(document: dict[str, Any], file: Path) -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
         if isinstance(value, dict):
             yield from _pairs_of_table(key, value, file)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            raise ConfigError(f"{file}: [[{key}]] makes a list of tables; wanted one, [{key}]")
         elif key in FIELDS:
             yield key, value
+        elif key in SECTIONS:
+            raise ConfigError(f"{file}: {key} = {_as_toml(value)}: {key} is a table; write [{key}] and its keys below")
         else:
             raise ConfigError(f"{file}: no such key {key!r}{registry.nearest(key, FIELDS)}")
 

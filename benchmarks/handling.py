@@ -2,39 +2,43 @@
 
 python benchmarks/handling.py            # a quorum, and checkpoints; with Open MPI also survival by ULFM
 
-A step's time is the whole training's without its evaluations, over the steps: messages, agreements, copies and all.
+Handlings are compared within one job, which trains with each of them by turns (`handling_job.py`); that mpirun's flag
+--with-ft ulfm costs MPI itself, between jobs with and without it, which takes many jobs to see.
 """
 
+import argparse
+import json
 import math
-import random
+import os
 import statistics
 import tempfile
 from pathlib import Path
 
 import harness
-from failures import Trials
-from startup import mpirun
+from failures import SETTINGS
+from startup import launch, mpirun
 
 OFF = "none"
-HANDLINGS = {
-    "quorum": (["--quorum", "0.5"], False),
-    "checkpoints": (["--checkpoint-every", "100"], False),
-    "ULFM": ([], True),
-    "ULFM and checkpoints": (["--checkpoint-every", "100"], True),
+JOBS = {
+    "without ULFM": ([], [OFF, "quorum", "checkpoints"]),
+    "with ULFM": (["--with-ft", "ulfm"], [OFF, "ULFM", "ULFM and checkpoints"]),
 }
-"""Further flags of a job, and whether its mpirun gets --with-ft ulfm, which only Open MPI knows."""
+"""Flags of mpirun, and the handlings that a job trains with; the second is only for Open MPI."""
 
 MOST = 1.03
 
+Seconds = dict[str, list[float]]
 
-def seconds_a_step(trials: Trials, more: list[str], ulfm: bool) -> float:
-    """Run one job."""
+
+def job(options: list[str], handlings: list[str], settings: argparse.Namespace) -> Seconds:
+    """Run one job, and return the seconds a step of each of its trainings."""
+    script = [str(Path(__file__).with_name("handling_job.py")), *handlings]
+    script += [f"--repeats={settings.repeats}", f"--steps={settings.steps}", f"--batch-size={settings.batch_size}"]
     with tempfile.TemporaryDirectory() as folder:
-        trial = trials.job("server", Path(folder) / "run", *more, ulfm=ulfm)
-    if trial.code or trial.summary is None:
-        raise SystemExit(f"a job to which nothing is done fails\n{trial.output[-3000:]}")
-    training = trial.summary["seconds"] - trial.summary["seconds_by_phase"]["evaluate"]
-    return float(training / trial.summary["steps"])
+        found = Path(folder, "found.json")
+        launch(settings.ranks, [*script, f"--found={found}"], settings.limit, options)
+        seconds: Seconds = json.loads(found.read_text())
+    return seconds
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -49,36 +53,46 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return ratios[max(below - 1, 0)], ratios[-max(below, 1)]
 
 
+def judge(record: harness.Record, name: str, on: list[float], off: list[float]) -> None:
+    """Compare seconds that were measured in pairs."""
+    ratios = sorted(one / other for one, other in zip(on, off, strict=True))
+    middle, (low, high) = statistics.median(ratios), interval(ratios)
+    record.figure(name, {"pairs": len(ratios), "median ratio": middle, "at least": low, "at most": high})
+    print(f"{name}: {middle:.3f} of none; {low:.3f} to {high:.3f} to 95 %, of {len(ratios)} pairs")
+    record.check(f"{name}: seconds a step against none, median of pairs", middle, "≤", MOST)
+
+
 def main() -> None:
-    """Measure the handlings in turn, and check that none costs more than three percent."""
-    flags = harness.parser("handling", __doc__, repeats=9)
+    """Run jobs in turn, and check that no handling costs more than three percent."""
+    flags = harness.parser("handling", __doc__, repeats=5)
+    flags.add_argument("--jobs", type=int, default=6, metavar="N", help="of each kind (default: 6)")
     flags.add_argument("--ranks", type=int, default=6, metavar="N", help="of each job (default: 6)")
-    flags.add_argument("--steps", type=int, default=600, metavar="N", help="of each job (default: 600)")
+    flags.add_argument("--steps", type=int, default=200, metavar="N", help="of each training (default: 200)")
     flags.add_argument("--batch-size", type=int, default=16, metavar="N", help="of each rank (default: 16)")
-    flags.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="then a job hangs (default: 120)")
+    flags.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="for a job (default: 300)")
     settings = flags.parse_args()
-    record, trials = harness.Record("handling", settings), Trials(settings, random.Random(0))
-    mpi = harness.first_line([mpirun(), "--version"])
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    record = harness.Record("handling", settings)
+    mpi = str(harness.first_line([mpirun(), "--version"]))
     record.figure("mpi", mpi)
-    size = ["--epochs", str(settings.steps), "--batch-size", str(settings.batch_size)]
-    jobs: dict[str, tuple[list[str], bool]] = {OFF: ([], False)}
-    jobs |= {
-        name: job for name, job in HANDLINGS.items() if not job[1] or "Open MPI" in str(mpi) or "open-mpi" in str(mpi)
-    }
-    comparison = harness.Comparison(f"a step of {settings.ranks} ranks", OFF)
-    for turn in range(settings.repeats):
-        for name in [*list(jobs)[turn % len(jobs) :], *list(jobs)[: turn % len(jobs)]]:
-            comparison.record(name, seconds_a_step(trials, size + jobs[name][0], jobs[name][1]))
-    record.compare(comparison)
-    seconds = comparison.seconds
-    for name in list(jobs)[1:]:
-        ratios = sorted(on / off for on, off in zip(seconds[name], seconds[OFF], strict=True))
-        low, high = interval(ratios)
-        record.figure(name, {"median ratio": statistics.median(ratios), "at least": low, "at most": high})
-        print(f"{name}: by {low:.3f} to {high:.3f} of none, to 95 %")
-        record.check(
-            f"{name}: a step's time against none's in the same round, median", statistics.median(ratios), "≤", MOST
-        )
+    jobs = {kind: what for kind, what in JOBS.items() if not what[0] or "Open MPI" in mpi}
+    found: dict[str, list[Seconds]] = {kind: [] for kind in jobs}
+    for number in range(settings.jobs):
+        for kind in list(jobs)[:: 1 if number % 2 else -1]:
+            found[kind].append(job(*jobs[kind], settings))
+    for kind, (_, handlings) in jobs.items():
+        comparison = harness.Comparison(f"a step of {settings.ranks} ranks, {kind}", OFF)
+        for name in handlings:
+            for seconds in found[kind]:
+                for took in seconds[name]:
+                    comparison.record(name, took)
+        record.compare(comparison)
+        for name in handlings[1:]:
+            judge(record, name, comparison.seconds[name], comparison.seconds[OFF])
+    if len(jobs) > 1:
+        on, off = ([statistics.median(seconds[OFF]) for seconds in found[kind]] for kind in reversed(jobs))
+        judge(record, "mpirun --with-ft ulfm, by itself", on, off)
     record.close()
 
 

@@ -27,13 +27,13 @@ def mpirun() -> str:
     return found
 
 
-def launch(ranks: int, arguments: Sequence[str], timeout: float) -> tuple[float, float]:
-    """Run Python on some ranks until all have ended; return the time of the launch and the seconds since.
+def launch(ranks: int, arguments: Sequence[str], timeout: float, options: Sequence[str] = ()) -> tuple[float, float]:
+    """Run Python on some ranks, with further options of mpirun, until all have ended; return when, and seconds since.
 
     Raises SystemExit where the job fails or takes longer than `timeout` seconds; nothing of it is left running.
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(harness.ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [mpirun(), "-n", str(ranks), sys.executable, *arguments]
+    command = [mpirun(), *options, "-n", str(ranks), sys.executable, *arguments]
     with tempfile.TemporaryFile("w+") as output:
         launched = time.time()
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}

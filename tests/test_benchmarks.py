@@ -353,3 +353,16 @@ def test_the_interval_of_a_median_is_that_of_the_binomial(monkeypatch: pytest.Mo
     assert interval(numbers[:6]) == (1, 6)
     assert interval(numbers[:9]) == (2, 8)
     assert interval(numbers[:2]) == (1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.launches
+@pytest.mark.skipif(not HAS_MPIRUN, reason="no mpirun")
+def test_handlings_are_compared_within_a_job(tmp_path: Path) -> None:
+    flags = ["--jobs", "1", "--ranks", "2", "--steps", "4", "--batch-size", "100"]
+    record = run("handling", tmp_path, *flags, repeats=1, timeout=300)
+    found = rows(record)
+    assert found["a step of 2 ranks, without ULFM"] == ["none", "quorum", "checkpoints"]
+    if "Open MPI" in record["figures"]["mpi"]:
+        assert found["a step of 2 ranks, with ULFM"] == ["none", "ULFM", "ULFM and checkpoints"]
+    assert len(record["checks"]) == (5 if len(found) == 2 else 2)

@@ -67,7 +67,7 @@ def main() -> None:
     flags = harness.parser("handling", __doc__, repeats=5)
     flags.add_argument("--jobs", type=int, default=6, metavar="N", help="of each kind (default: 6)")
     flags.add_argument("--ranks", type=int, default=6, metavar="N", help="of each job (default: 6)")
-    flags.add_argument("--steps", type=int, default=200, metavar="N", help="of each training (default: 200)")
+    flags.add_argument("--steps", type=int, default=400, metavar="N", help="of each training (default: 400)")
     flags.add_argument("--batch-size", type=int, default=16, metavar="N", help="of each rank (default: 16)")
     flags.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="for a job (default: 300)")
     settings = flags.parse_args()

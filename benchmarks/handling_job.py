@@ -46,7 +46,7 @@ def main() -> None:
     flags = argparse.ArgumentParser("handling_job", description=__doc__)
     flags.add_argument("handlings", nargs="+", choices=HANDLINGS)
     flags.add_argument("--repeats", type=int, default=5, metavar="N", help="rounds (default: 5)")
-    flags.add_argument("--steps", type=int, default=200, metavar="N", help="of each training (default: 200)")
+    flags.add_argument("--steps", type=int, default=400, metavar="N", help="of each training (default: 400)")
     flags.add_argument("--batch-size", type=int, default=16, metavar="N", help="of each rank (default: 16)")
     flags.add_argument("--found", type=Path, required=True, metavar="FILE", help="write the seconds there")
     settings = flags.parse_args()

@@ -12,7 +12,7 @@ State = dict[str, Any]
 
 _NEW = 1 << 62  # in place of the last step that a rank remembers that remembers nothing, but need not
 
-PERIOD = 0.25
+PERIOD = 1.0
 """Seconds from one agreement to the next, about."""
 
 SHARE = 0.01

@@ -118,10 +118,6 @@ def _figures(figures: dict[str, Any]) -> Iterator[nodes.Node]:
         return
     if counted := figures.get("rows"):
         yield _counts(counted)
-    for name, figure in figures.items():
-        if isinstance(figure, dict) and all(isinstance(values, list) for values in figure.values()):
-            rows = [[one, " ".join(f"{value:.4g}" for value in values)] for one, values in figure.items()]
-            yield _table(["", f"{name}, each"], rows)
     tables: dict[tuple[str, ...], list[Row]] = {}
     for name, figure in figures.items():
         if isinstance(figure, dict) and figure and all(isinstance(value, int | float) for value in figure.values()):

@@ -79,6 +79,19 @@ class Archive:
                     print(f"mpisign: {error}; trying the one before", file=sys.stderr, flush=True)
                 unusable.add(number)
 
+    def predecessors(self, comm: Comm) -> State | None:
+        """Return what the one that had this rank's place has saved in the newest checkpoint that is whole; None: nothing.
+
+        Not collective; what can't be used is named on standard error.
+        """
+        for found in steps(self._path) if self._path else []:
+            if found.problem is None and found.size == comm.size:
+                try:
+                    return load(found, comm.rank)[0]
+                except CheckpointError as error:
+                    print(f"mpisign, rank {comm.rank}: {error}; trying the one before", file=sys.stderr, flush=True)
+        return None
+
     def _offer(self, comm: Comm, unusable: set[int]) -> tuple[int, int, int]:
         """Number, step and size of the newest checkpoint that may do, as rank 0 sees it; −1 for none."""
         offer = torch.tensor([-1, -1, -1])

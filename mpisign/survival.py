@@ -61,11 +61,14 @@ class Memory:
 
     Args:
         is_new: whether this rank has come in the place of one that died, and remembers nothing yet.
+
+    Attributes:
+        is_new: whether that is still so.
     """
 
     def __init__(self, is_new: bool = False) -> None:
         self._states: dict[int, State] = {}
-        self._is_new = is_new
+        self.is_new = is_new
 
     def keep(self, step: int, state: State) -> None:
         """Remember a state, and forget the last but one."""
@@ -76,19 +79,19 @@ class Memory:
 
         A rank that is new gets another's, without what was that one's own.
         """
-        latest = _NEW if self._is_new else max(self._states, default=-1)
-        known = torch.tensor([latest, comm.size if self._is_new else comm.rank, -int(self._is_new)])
+        latest = _NEW if self.is_new else max(self._states, default=-1)
+        known = torch.tensor([latest, comm.size if self.is_new else comm.rank, -int(self.is_new)])
         step, source, news = comm.allreduce(known, "min").tolist()
-        self._states = {step: self._states[step]} if 0 <= step < _NEW and not self._is_new else {}
+        self._states = {step: self._states[step]} if 0 <= step < _NEW and not self.is_new else {}
         state = self._states.get(step)
         if news and 0 <= step < _NEW:
             state = self._shared(comm, state, source)
-        self._is_new = False
+        self.is_new = False
         return state
 
     def _shared(self, comm: Comm, state: State | None, source: int) -> State:
         """Let `source` tell its state to those that are new, and all forget what they knew of those in whose place they are."""
-        is_new = comm.allgather(torch.tensor([int(self._is_new)])).view(-1).tolist()
+        is_new = comm.allgather(torch.tensor([int(self.is_new)])).view(-1).tolist()
         block = (
             to_block(for_newcomer(state))
             if state is not None and comm.rank == source
@@ -107,6 +110,14 @@ def for_newcomer(state: State) -> State:
     states = {index: _model_alone(kept) for index, kept in optimizer["state"].items()}
     own = {"worker": -1, "attack": {}, "counts": {}, "own": {}, "phases": {}}
     return state | own | {"optimizer": optimizer | {"state": states}}
+
+
+def with_momentum(state: State, saved: State) -> State:
+    """Return a newcomer's state with what its predecessor had saved of its own: momentum and residual, no model."""
+    optimizer, old = state["optimizer"], saved["optimizer"]["state"]
+    told = optimizer["state"]
+    states = {index: old.get(index, {}) | told.get(index, {}) for index in {*old, *told}}
+    return state | {"optimizer": optimizer | {"state": states}}
 
 
 def _model_alone(kept: State) -> State:

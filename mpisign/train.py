@@ -6,19 +6,19 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import devices, environment
 from .config import Config
-from .errors import ConfigError, EnvironmentProblem, MpisignError
+from .errors import ConfigError, EnvironmentProblem, MpisignError, RankFailure
 from .faults import parse_faults
 from .options import parse, to_toml
 
 if TYPE_CHECKING:
     from .comm import Comm, MPIComm, awareness
-    from .comm.guard import Unguarded
+    from .comm.guard import Guard, Unguarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,16 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         environment.limit_threads(launch)
         if config.failures.respawn and not environment.outlives_ranks():
             raise ConfigError("--respawn: no process can join here; use Open MPI 5 and mpirun --with-ft ulfm")
-        if config.run.simulate is None:
-            return _under_mpi(config, launch)
-        if launch.size > 1:
-            raise ConfigError(
-                f"--simulate {config.run.simulate} runs all ranks in one process, but {launch.title} started "
-                f"{launch.size} processes: run it without mpirun"
-            )
-        return _simulated(config, config.run.simulate)
+        if config.run.simulate is not None:
+            if launch.size > 1:
+                raise ConfigError(
+                    f"--simulate {config.run.simulate} runs all ranks in one process, but {launch.title} started "
+                    f"{launch.size} processes: run it without mpirun"
+                )
+            return _simulated(config, config.run.simulate)
+        started = _start_mpi(config, launch)
+    except RankFailure as error:  # of a process that was to join others: they go on without it
+        print(f"mpisign.train: {error}", file=sys.stderr, flush=True)
+        os._exit(error.code)
     except MpisignError as error:
         return _refuse(error, speaks)
+    return _under_mpi(config, *started)
 
 
 def _refuse(error: MpisignError, speaks: bool) -> int:
@@ -54,7 +58,10 @@ def _refuse(error: MpisignError, speaks: bool) -> int:
     return error.code
 
 
-def _under_mpi(config: Config, launch: environment.Launch) -> int:
+def _start_mpi(
+    config: Config, launch: environment.Launch
+) -> "tuple[MPIComm, Guard, devices.Choice, awareness.Answer | None]":
+    """Start MPI, with a guard over this rank; what is wrong is wrong on all ranks alike."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # until the guard stands
         signal.signal(number, lambda number, _: os._exit(128 + number))
     from .comm import awareness, world
@@ -69,20 +76,31 @@ def _under_mpi(config: Config, launch: environment.Launch) -> int:
     failures = config.failures
     with starting_within(failures.timeout, launch.rank <= 1):
         comm: MPIComm = world(failures.quorum, patience=failures.patience, late=failures.late, timeout=failures.timeout)
-    environment.check_world(comm.size, launch)
+    environment.check_world(comm.founders, launch)
     guard = Guard(comm.rank, comm.size, comm.abort, failures.timeout, config.run.output is not None, comm.rescue)
     if comm.rank == 0:
         for problem in [*environment.problems(launch), *filter(None, [choice.remark])]:
             print(f"mpisign.train: {problem}", file=sys.stderr)
         if comm.size == 1:
             print("1 rank, nobody to vote with: for more, mpirun -n 16 python -m mpisign.train, or --simulate 16")
+    return comm, guard, choice, answer
+
+
+def _under_mpi(
+    config: Config,
+    comm: "MPIComm",
+    guard: "Guard",
+    choice: devices.Choice,
+    answer: "awareness.Answer | None",
+) -> int:
+    """Train; what goes wrong on this rank alone is the guard's, which ends the others."""
     try:
         if config.run.device != "cpu":
             config = _on_devices(comm, config, choice, answer)
         run(comm, config, guard)
     except MpisignError as error:
         if not error.everywhere:
-            raise  # the guard ends the other ranks
+            raise
         return comm.leave(_refuse(error, comm.rank == 0))
     return comm.leave(0)
 
@@ -131,13 +149,14 @@ def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[
     from .training import train
 
     if not comm.joined:  # the others are in the middle of a run
-        if summary := comm.together(lambda: _done(config)):
-            if comm.rank == 0:
-                print(f"mpisign.train: the run in {config.run.output} is done, nothing is left to do")
-            return summary
-        if getattr(comm, "local_rank", comm.rank) == 0:
-            kernels.warm_up()  # alone: the others then find Numba's cache filled
-        comm.barrier()
+        with suppress(RankFailure):  # the next verb tells of it again, and `train` goes on with those that are left
+            if summary := comm.together(lambda: _done(config)):
+                if comm.rank == 0:
+                    print(f"mpisign.train: the run in {config.run.output} is done, nothing is left to do")
+                return summary
+            if getattr(comm, "local_rank", comm.rank) == 0:
+                kernels.warm_up()  # alone: the others then find Numba's cache filled
+            comm.barrier()
     kernels.warm_up()
     if config.run.device != "cpu":
         kernels.warm_up(devices.current(config.run.device))

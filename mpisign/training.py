@@ -15,7 +15,7 @@ from .errors import ConfigError, DisagreementError, Interrupted, LeftBehind, Ran
 from .faults import Faults, parse_faults
 from .resuming import Archive
 from .session import Session
-from .survival import Memory, Rounds
+from .survival import Memory, Rounds, with_momentum
 from .tracking import Metrics, Tracker
 
 RECOVERY = 30.0
@@ -106,8 +106,12 @@ class _Job:
 
     def _session(self) -> Session:
         """Begin, or go on from what all remember, or else from what is on disk."""
-        comm, remembered = self.comm, self._memory.common(self.comm)
+        comm, joins = self.comm, self._memory.is_new
+        remembered = self._memory.common(comm)
         self._archive.open(comm)
+        if joins and remembered is not None and self.config.failures.respawn_momentum == "checkpoint":
+            saved = self._archive.predecessors(comm)
+            remembered = with_momentum(remembered, saved) if saved is not None else remembered
         state = remembered or self._archive.newest(comm)
         tracker = self._speaking(continues=state is not None or comm.size < comm.founders)
         keep = bool(comm.allreduce(torch.tensor([int(self._keeps_data)]), "min"))

@@ -62,7 +62,7 @@ def test_flags_reach_their_fields():
         "--output o --overwrite "
         "--batches split --checkpoint-every 50 --checkpoints-kept 3 --resume auto --log tensorboard "
         "--attack stale --byzantine ranks:1,3 --timeout 60 --lost-data redistribute --respawn --inject nan:rank=1,step=2 "
-        "--quorum 0.5 --patience 7 --late count"
+        "--quorum 0.5 --patience 7 --late count --respawn-momentum checkpoint"
     )
     config = parse(line.split())
     assert config == Config(
@@ -73,7 +73,7 @@ def test_flags_reach_their_fields():
             3, 7, 8, 9, "cuda", "probe", 5, Path("o"), True, "step:3", 2.0, True, "split", 50, 3, "auto", "tensorboard"
         ),
         AdversaryConfig("stale", "ranks:1,3"),
-        FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2", 0.5, 7.0, "count", True),
+        FailuresConfig(60.0, "redistribute", "nan:rank=1,step=2", 0.5, 7.0, "count", True, "checkpoint"),
     )
 
 
@@ -175,6 +175,12 @@ def test_a_flag_without_its_value_is_named():
         ("--tie a\0b", "--tie 'a\\x00b': no such choice"),
         ("--output=", "--output '': wanted text that is not empty"),
         ("--nesterov --algorithm sgd --momentum 0", "--nesterov: needs a --momentum above 0"),
+        ("--late count", "--late count: nobody is late without a quorum"),
+        ("--respawn-momentum checkpoint", "--respawn-momentum checkpoint: nobody is replaced without --respawn"),
+        (
+            "--respawn --respawn-momentum checkpoint",
+            "--respawn-momentum checkpoint: there will be none; give --checkpoint-every",
+        ),
         ("--config no/such.toml", "--config no/such.toml: can't read it (No such file or directory)"),
     ],
 )

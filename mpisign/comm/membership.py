@@ -47,6 +47,18 @@ class Membership:
             "mpirun --with-ft ulfm"
         )
 
+    def check_majority(self, left: Sequence[int]) -> None:
+        """Raise Deserted where only these of the ranks, which are on several machines, are left, and others may go on elsewhere.
+
+        After a partition of the network both sides find that the others are gone. The larger one goes on; of two halves that
+        with the lowest rank.
+        """
+        if len(self.nodes) > 1 and 2 * len(left) + (0 in left) <= self.size:
+            raise Deserted(
+                f"only {len(left)} of {self.size} ranks are left, on several machines: the others may have been cut off "
+                f"and go on by themselves; start again with --resume auto"
+            )
+
     def refilled(self, command: Sequence[str]) -> "Comm":
         """Return the communicator of these ranks and of new processes, started by a command, in the places of those that died.
 

@@ -21,11 +21,18 @@ _wanted, mpi4py.rc.initialize = mpi4py.rc.initialize, False
 from mpi4py import MPI as MPI  # noqa: E402 - resilient.py takes it from here
 
 mpi4py.rc.initialize = _wanted
+
+
+def _wait_for_all_ranks_to_start() -> None:
+    """Initialise MPI: where a rank dies before, the others end here when their time is up, and its name is all they can say."""
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)
+
+
 if not MPI.Is_initialized():
     # before MPI_Init, because some libraries end the process there without saying why
     check_vendor(MPI.get_vendor()[0], launched())
     prepare_to_survive()
-    MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    _wait_for_all_ranks_to_start()
     atexit.register(lambda: None if MPI.Is_finalized() else MPI.Finalize())
 
 _SPINS = 5  # tests before the first sleep: a message that is there costs no system call

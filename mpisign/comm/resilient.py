@@ -6,14 +6,14 @@ import socket
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import Deserted, RankFailure
+from ..errors import RankFailure
 from .base import Comm, Traffic
 from .mpi import MPI, MPIComm
 
@@ -36,26 +36,28 @@ class ResilientComm(MPIComm):
     _keep: "ResilientComm"  # the one before: MPI may still write into what it was given
 
     def __init__(self) -> None:
-        self._become(MPI.COMM_WORLD, None)
+        self._become(MPI.COMM_WORLD, [])
+        left = MPI.Group.Translate_ranks(self._mpi.Get_group(), list(range(self.size)), MPI.COMM_WORLD.Get_group())
+        self.members, self.founders = tuple(left), MPI.COMM_WORLD.Get_size()  # some may have died since MPI_Init
 
-    def _become(self, broken: Any, before: "ResilientComm | None") -> None:
-        """Become the communicator of the ranks of `broken` that are left."""
-        self._mpi = _left_of(broken, before._family if before else [])
-        self._family = [self._mpi]
-        rank, size = self._mpi.Get_rank(), self._mpi.Get_size()
-        if before is None:
-            Comm.__init__(self, rank, size)
+    def _become(self, broken: Any, family: Sequence[Any]) -> None:
+        """Become the communicator of the ranks of `broken` that are left, when all of them agree that they are."""
+        while True:
+            _revoke(family)
+            self._mpi = broken.Shrink()
+            self._mpi.Set_errhandler(MPI.ERRORS_RETURN)
+            self._family = [self._mpi]
+            Comm.__init__(self, self._mpi.Get_rank(), self._mpi.Get_size())
             self._set_up()
-            self.nodes = tuple(map(tuple, self._machines()))
-        else:
-            left = MPI.Group.Translate_ranks(self._mpi.Get_group(), list(range(size)), before._mpi.Get_group())
-            Comm.__init__(self, rank, size, before._nodes_of(left))
-            self._set_up()
-            self._succeeds(before, left)
-            self._pids = before._pids
-            self._keep = before
-        node = next(ranks for ranks in self.nodes if rank in ranks)
-        self.local_rank, self.local_size = node.index(rank), len(node)
+            try:
+                self._introduce()
+                known = 1
+            except RankFailure:
+                known = 0
+            with suppress(MPI.Exception):
+                if self._mpi.Agree(known):
+                    return
+            broken, family = self._mpi, self._family
 
     def survivors(self) -> "ResilientComm":
         """Return the communicator of the ranks that are left.
@@ -64,13 +66,11 @@ class ResilientComm(MPIComm):
             Deserted: there may have been a partition, and this is not its larger part.
         """
         fresh = ResilientComm.__new__(ResilientComm)
-        fresh._become(self._mpi, self)
-        lowest = fresh.members[0] == self.members[0]
-        if len(self.nodes) > 1 and 2 * fresh.size + lowest <= self.size:
-            raise Deserted(
-                f"only {fresh.size} of {self.size} ranks are left, on several machines: the others may have been cut off "
-                f"and go on by themselves; start again with --resume auto"
-            )
+        fresh._become(self._mpi, self._family)
+        left = MPI.Group.Translate_ranks(fresh._mpi.Get_group(), list(range(fresh.size)), self._mpi.Get_group())
+        fresh._succeeds(self, left)
+        fresh._keep = self
+        self.check_majority(left)
         return fresh
 
     def refilled(self, command: Sequence[str]) -> "ResilientComm":
@@ -106,9 +106,7 @@ class ResilientComm(MPIComm):
         fresh._family = [*family, merged, fresh._mpi]
         Comm.__init__(fresh, place, founders)
         fresh._set_up()
-        fresh.nodes = tuple(map(tuple, fresh._machines()))
-        node = next(ranks for ranks in fresh.nodes if place in ranks)
-        fresh.local_rank, fresh.local_size = node.index(place), len(node)
+        fresh._introduce()
         return fresh
 
     def dismiss(self) -> None:
@@ -173,14 +171,18 @@ class ResilientComm(MPIComm):
     def _set_up(self) -> None:
         self._executor, self.patient = None, True
 
-    def _machines(self) -> list[list[int]]:
-        """The ranks of each machine, by its name."""
+    def _introduce(self) -> None:
+        """Let all ranks know on which machine each is."""
         name = zlib.crc32(socket.gethostname().encode())
         pairs = self.allgather(torch.tensor([name, os.getpid()], dtype=torch.int64)).tolist()
         self.traffic = Traffic()
         self._pids = [pid for other, pid in pairs if other == name]
         names = [other for other, _ in pairs]
-        return [[rank for rank, other in enumerate(names) if other == one] for one in dict.fromkeys(names)]
+        self.nodes = tuple(
+            tuple(rank for rank, other in enumerate(names) if other == one) for one in dict.fromkeys(names)
+        )
+        node = next(ranks for ranks in self.nodes if self.rank in ranks)
+        self.local_rank, self.local_size = node.index(self.rank), len(node)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -189,20 +191,6 @@ def _is_stopped(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] in "Tt"
     except OSError:  # it has ended, or this is no Linux
         return False
-
-
-def _left_of(broken: Any, family: Sequence[Any]) -> Any:
-    """Shrink a communicator until all that are left agree that they are."""
-    while True:
-        _revoke(family)
-        fresh = broken.Shrink()
-        fresh.Set_errhandler(MPI.ERRORS_RETURN)
-        try:
-            if fresh.Agree(1):
-                return fresh
-        except MPI.Exception:
-            pass
-        broken, family = fresh, [fresh]
 
 
 def _revoke(family: Sequence[Any]) -> None:

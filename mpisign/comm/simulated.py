@@ -168,7 +168,7 @@ class SimulatedComm(Comm):
         raise _Killed
 
     def survivors(self) -> "SimulatedComm":
-        """Return the communicator of the ranks that are neither dead nor through with their body."""
+        """Return the communicator of the ranks that are neither dead nor through with their body; Deserted as in MPI."""
         world = self._world
         world.recovering.add(self._place)
         self._until(lambda: world.answered(self._place))
@@ -176,6 +176,7 @@ class SimulatedComm(Comm):
         fresh = self._of(left, _RECOVERED + world.known_deaths)
         fresh._deaths = world.known_deaths
         fresh._succeeds(self, left)
+        self.check_majority(left)
         return fresh
 
     def shared(self, words: int) -> Shared:

@@ -6,6 +6,7 @@ Only the standard library is imported, so that a mistake in a command line is an
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from ..errors import ConfigError
 from .adversary import AdversaryConfig
 from .algorithm import AlgorithmConfig
 from .failures import FailuresConfig
@@ -37,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of one run; `Config()` holds the defaults."""
+    """All settings of one run; `Config()` holds the defaults. Errors: ConfigError for what contradicts each other."""
 
     problem: ProblemConfig = field(default_factory=ProblemConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
@@ -45,6 +46,12 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
     failures: FailuresConfig = field(default_factory=FailuresConfig)
+
+    def __post_init__(self) -> None:
+        if self.failures.respawn_momentum == "checkpoint" and self.run.checkpoint_every is None:
+            raise ConfigError(
+                "--respawn-momentum checkpoint: there will be none; give --checkpoint-every and --output, too"
+            )
 
 
 Section = ProblemConfig | AlgorithmConfig | NetworkConfig | RunConfig | AdversaryConfig | FailuresConfig

@@ -50,10 +50,18 @@ class FailuresConfig:
     respawn: bool = setting(
         False,
         "--respawn",
-        "start a process in the place of a rank that died, with weights from another and no momentum; mpirun --with-ft ulfm",
+        "start a process in the place of a rank that died, with weights from another; mpirun --with-ft ulfm",
+    )
+    respawn_momentum: Literal["zero", "checkpoint"] = setting(
+        "zero",
+        "--respawn-momentum",
+        "with --respawn: what a new process begins with of the momentum of the one that died: zero, or what the newest whole "
+        "checkpoint in --output has",
     )
 
     def __post_init__(self) -> None:
         settle(self)
         if self.late == "count" and self.quorum is None:
             raise ConfigError("--late count: nobody is late without a quorum; give --quorum 0.5, too")
+        if self.respawn_momentum == "checkpoint" and not self.respawn:
+            raise ConfigError("--respawn-momentum checkpoint: nobody is replaced without --respawn; give both")

@@ -66,8 +66,9 @@ def test_the_others_go_on(ulfm, arguments: list[str], left: list[int], tmp_path:
     assert sorted(lost) == sorted({0, 1, 2, 3} - set(left))
 
 
-def test_a_new_process_takes_the_place_of_a_dead_one(ulfm, tmp_path: Path) -> None:
-    _, output, summary, events = run(ulfm, 3, tmp_path, "--respawn", "--inject", "kill:rank=1,step=20")
+@pytest.mark.parametrize("more", [[], ["--respawn-momentum", "checkpoint", "--checkpoint-every", "6"]])
+def test_a_new_process_takes_the_place_of_a_dead_one(ulfm, more: list[str], tmp_path: Path) -> None:
+    _, output, summary, events = run(ulfm, 3, tmp_path, "--respawn", "--inject", "kill:rank=1,step=20", *more)
     assert summary is not None, output  # the exit code of mpirun says nothing after a respawn
     assert summary["ranks_left"] == [0, 1, 2]
     assert [event["replaced"] for event in events if event["event"] == "failure"] == [[1]]
@@ -85,6 +86,18 @@ def test_a_job_without_ulfm_ends_and_goes_on_from_its_checkpoint(mpirun, tmp_pat
     code, output, whole, _ = run(command, 3, tmp_path / "whole")
     assert whole is not None, output
     assert summary["checksum"] == whole["checksum"]
+
+
+def test_what_goes_wrong_on_one_rank_alone_ends_the_job_with_its_reason(mpirun, tmp_path: Path) -> None:
+    file = tmp_path / "checkpoints" / "step-00000007" / "rank-0001-of-0003.safetensors"
+    (file / "in the way").mkdir(parents=True)
+    arguments = ["--resume", "auto", "--checkpoint-every", "7", "--timeout", "60"]
+    code, output, summary, _ = run([mpirun.path], 3, tmp_path, *arguments)
+    assert code == 1, output
+    assert "rank 1 of 3" in output
+    assert f"{file}: can't be written" in output
+    assert "has got no further" not in output
+    assert summary is None
 
 
 def test_a_stopped_rank_ends_the_job_with_a_known_code(mpirun, tmp_path: Path) -> None:

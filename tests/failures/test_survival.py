@@ -7,9 +7,10 @@ import torch
 from running import configured
 
 from mpisign import checksum, simulate, survival
+from mpisign.checkpoints import copied, from_block, to_block
 from mpisign.comm import Comm
 from mpisign.config import Config, FailuresConfig
-from mpisign.errors import RankFailure
+from mpisign.errors import Deserted, RankFailure
 from mpisign.registry import BUILT_IN
 from mpisign.session import Session
 from mpisign.tracking import Tracker
@@ -116,6 +117,76 @@ def test_a_liar_stays_one_whatever_number_it_gets(monkeypatch) -> None:
     assert summary["byzantine"] == [5]
     assert set(summary["quarantined"]) == {"5"}
     assert summary["agreement_by_rank"][0] is None
+
+
+OTHERS = ("own ", "model", "master")  # of an optimizer's state: no momentum
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN["algorithm"])
+@pytest.mark.parametrize("inherits", [False, True])
+def test_a_newcomer_has_anothers_weights_and_the_momentum_that_was_asked_for(algorithm: str, inherits: bool) -> None:
+    config = configured(
+        None, steps=None, algorithm=algorithm, batch_size=24, momentum=0.9 if algorithm == "sgd" else None
+    )
+
+    def body(comm: Comm) -> None:
+        session = Session(comm, config, Tracker())
+        session.start()
+        for _ in range(4):
+            session.step()
+        saved = copied(session.state())
+        for _ in range(3):
+            session.step()
+        now = copied(session.state())
+        (block,) = [to_block(survival.for_newcomer(now)) if comm.rank == 2 else torch.empty(0, dtype=torch.uint8)]
+        length = int(comm.bcast(torch.tensor([len(block)]), 2))
+        told = from_block(comm.bcast(block if len(block) else torch.empty(length, dtype=torch.uint8), 2))
+        if comm.rank == 1:
+            now = survival.with_momentum(told, saved) if inherits else told
+        now |= {"members": [0, -1, 2]}
+        fresh = Session(comm, config, Tracker())
+        fresh.restore(now)
+        if comm.rank == 1:
+            states = {True: saved, False: {"optimizer": {"state": {}}}}[inherits]["optimizer"]["state"]
+            wanted = momenta(states)
+            found = {
+                name: value for name, value in momenta(fresh.optimizer.state_dict()["state"]).items() if value.any()
+            }
+            assert found.keys() == {name for name, value in wanted.items() if value.any()}
+            assert all(torch.equal(value, wanted[name]) for name, value in found.items())
+            for name, value in told["model"].items():
+                assert torch.equal(fresh.model.state_dict()[name], value), name
+        fresh.step()
+
+    simulate(3, body)
+
+
+def momenta(states: dict[int, Any]) -> dict[tuple[int, str], torch.Tensor]:
+    return {
+        (index, name): value
+        for index, kept in states.items()
+        for name, value in kept.items()
+        if not name.startswith(OTHERS)
+    }
+
+
+def test_of_a_network_in_two_parts_the_larger_goes_on() -> None:
+    def body(comm: Comm) -> Any:
+        if comm.rank in dead:
+            comm.die()
+        with pytest.raises(RankFailure):
+            comm.barrier()
+        return comm.survivors().members
+
+    dead = {4, 5}
+    assert simulate(6, body, per_node=2)[0] == (0, 1, 2, 3)
+    dead = {3, 4, 5}
+    assert simulate(6, body, per_node=2)[0] == (0, 1, 2)  # of two halves that with the lowest rank
+    dead = {0, 1, 2}
+    with pytest.raises(Deserted, match="only 3 of 6 ranks are left, on several machines"):
+        simulate(6, body, per_node=2)
+    dead = {0, 1, 2, 3}
+    assert simulate(6, body)[5] == (4, 5)  # on one machine nobody is cut off
 
 
 @pytest.mark.parametrize("lost_data", ["leave", "redistribute"])

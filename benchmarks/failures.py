@@ -142,7 +142,7 @@ class Trials:
             for pid in _ranks_of(launcher, rank):
                 os.kill(pid, signal.SIGKILL)
 
-        return self.job(way, folder, meanwhile=kill), [rank]
+        return self.job(way, folder, "--timeout", "20", meanwhile=kill), [rank]
 
     def _killed(self, way: str, folder: Path, moments: list[float]) -> tuple[Trial, list[int]]:
         ranks = self.chance.sample(range(self.ranks), len(moments))
@@ -165,8 +165,8 @@ class Trials:
             trial, victims = getattr(self, scenario)(way, folder / "run")
         if trial.code is None:
             return f"hung for {self.limit} s", trial
-        if scenario == "start" and trial.summary is None and trial.code and "mpisign" in trial.output:
-            return "", trial  # it may also end with a clear error
+        if scenario == "start" and trial.summary is None and trial.code and _says_why(trial.output):
+            return "", trial  # before MPI is up nobody can go on
         if trial.code or trial.summary is None:
             return f"exit code {trial.code}, {'no ' if trial.summary is None else ''}summary", trial
         dead = set(range(self.ranks)) - set(trial.summary["ranks_left"])
@@ -187,6 +187,11 @@ class Trials:
             return f"exit code {trial.code}", trial
         same = _compared(whole) == _compared(folder / "run")
         return "" if same else "weights or metrics differ from those of a run that nobody killed", trial
+
+
+def _says_why(output: str) -> bool:
+    """Tell whether ranks have said that one died: by themselves, by where they stood when their time was up, or through MPI."""
+    return any(text in output for text in ("mpisign: ", "_wait_for_all_ranks_to_start", "MPI_INIT failed"))
 
 
 def _written(folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:

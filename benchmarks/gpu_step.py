@@ -17,8 +17,8 @@ import torch
 from resnet50 import NUMEL, shapes
 
 from mpisign import devices, environment
-from mpisign.algorithms.base import checksum
 from mpisign.algorithms.signum import Signum
+from mpisign.algorithms.weights import checksum
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         StaleRelaySignum,
         StochasticGradientPush,
     )
-    from .algorithms.base import broadcast_buffers, checksum
+    from .algorithms.weights import broadcast_buffers, checksum
     from .comm import Comm, MPIComm, simulate
 
 __version__ = "0.1.0"
@@ -60,8 +60,8 @@ _HOME = {
     "Signum": "algorithms",
     "DistributedOptimizer": "algorithms",
     "Report": "algorithms",
-    "broadcast_buffers": "algorithms.base",
-    "checksum": "algorithms.base",
+    "broadcast_buffers": "algorithms.weights",
+    "checksum": "algorithms.weights",
     "Comm": "comm",
     "MPIComm": "comm",
     "simulate": "comm",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .algorithms.base import broadcast_buffers, checksum
+from .algorithms.weights import broadcast_buffers, checksum
 from .assembly import Shard
 from .comm import Comm
 from .errors import DisagreementError

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from .algorithms.base import DistributedOptimizer, Report
+from .algorithms.base import DistributedOptimizer
+from .algorithms.reports import Report
 from .algorithms.signum import Signum
 from .comm import Comm
 from .evaluation import Judgement

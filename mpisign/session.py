@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import devices, seeding
-from .algorithms.base import Report
+from .algorithms.reports import Report
 from .assembly import Shard, build_attack, build_model, build_task, choose_algorithm, share
 from .batches import Batches
 from .comm import Comm

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .algorithms.base import checksum
+from .algorithms.weights import checksum
 from .assembly import Shard
 from .checkpoints import from_block, to_block
 from .comm import Comm

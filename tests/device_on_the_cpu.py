@@ -17,6 +17,7 @@ from mpisign.algorithms.adam import Adam
 from mpisign.algorithms.lion import Lion
 from mpisign.algorithms.sgd import SGD
 from mpisign.algorithms.signum import SignSGD, Signum
+from mpisign.algorithms.weights import checksum
 from mpisign.comm import simulate
 from mpisign.comm.buffers import Staging
 from mpisign.kernels import cuda
@@ -63,10 +64,10 @@ def trained(kind: Any, ranks: int, steps: int = 2, staged: bool = False, **setti
                     p.grad.view(-1)[0] = float("nan") if step == 1 and comm.rank == 0 else 0.0
             optimizer.step()
             report = optimizer.report
-            found.append((base.checksum(model), report.voters, report.agreement, report.finite))
+            found.append((checksum(model), report.voters, report.agreement, report.finite))
         state = optimizer.state_dict()["state"]
         tensors = [value for kept in state.values() for value in kept.values() if isinstance(value, torch.Tensor)]
-        return found, base.checksum(tensors)
+        return found, checksum(tensors)
 
     return simulate(ranks, train)
 

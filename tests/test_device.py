@@ -18,10 +18,10 @@ from fake_cuda import HOST, FakeBlock, FakeCuda, Race
 from running import configured
 
 from mpisign import devices, kernels
-from mpisign.algorithms.base import checksum
 from mpisign.algorithms.lion import Lion
 from mpisign.algorithms.signum import SignSGD, Signum
 from mpisign.algorithms.ssdm import SSDM
+from mpisign.algorithms.weights import checksum
 from mpisign.assembly import choose_algorithm
 from mpisign.attacks import Honest
 from mpisign.collectives.staged import StagedVote
@@ -329,6 +329,7 @@ from fake_cuda import FakeCuda, pinned
 from mpisign import kernels
 from mpisign.algorithms import base
 from mpisign.algorithms.signum import Signum
+from mpisign.algorithms.weights import checksum
 from mpisign.comm import world
 from mpisign.comm.buffers import Staging
 from mpisign.kernels import cuda
@@ -347,7 +348,7 @@ for aware in (False, True):
     for _ in range(2):
         p.grad = torch.randn(70, generator=random).round()
         optimizer.step()
-    sums.append((base.checksum([p]), optimizer.report.voters, optimizer.report.agreement))
+    sums.append((checksum([p]), optimizer.report.voters, optimizer.report.agreement))
     sent.append((comm.traffic.sent - before[0], comm.traffic.messages - before[1]))
 print("equal" if sums[0] == sums[1] and sent[0][0] == sent[1][0] else (sums, sent), flush=True)
 """

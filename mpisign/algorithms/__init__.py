@@ -2,7 +2,7 @@
 
 from .adam import Adam
 from .allreduce_model import AllReduceModel
-from .base import DistributedOptimizer, Report
+from .base import DistributedOptimizer
 from .d2 import D2, ExactDiffusion
 from .dpsgd import DPSGD
 from .ef_signsgd import EFSignSGD
@@ -13,6 +13,7 @@ from .relay_mix import RelayMix
 from .relay_signum import RelaySignum, StaleRelaySignum
 from .relaysgd import RelaySGD
 from .relaysgd_grad import RelaySGDGrad
+from .reports import Report
 from .sgd import SGD
 from .sgp import StochasticGradientPush
 from .signum import SignSGD, Signum

@@ -13,7 +13,8 @@ from ..collectives import Mean
 from ..collectives.aggregation import Aggregation
 from ..comm.buffers import Staging
 from ..errors import ParameterError
-from .base import DistributedOptimizer, Params, Report, dense_gradient
+from .base import DistributedOptimizer, Params, dense_gradient
+from .reports import Report
 
 
 class AggregatingOptimizer(DistributedOptimizer):
@@ -134,18 +135,7 @@ class AggregatingOptimizer(DistributedOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave, bit for bit, whatever the parameters' dtype."""
         super().load_state_dict(state_dict)
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
-        for p, index in zip(self.parameters, saved, strict=True):
-            # torch casts what it loads to the parameter's dtype; residuals and float32 copies must keep theirs
-            state = state_dict["state"].get(index, {})
-            self.state[p] = {name: _kept(value, p) if name != "step" else value for name, value in state.items()}
-        for group in self.param_groups:
-            self.check_group(group)
         self.prepare()
-
-
-def _kept(value: Any, p: Tensor) -> Any:
-    return value.to(p.device, copy=True) if isinstance(value, Tensor) else value
 
 
 def _name(setting: Any) -> str:

@@ -3,12 +3,10 @@
 import abc
 import hashlib
 import inspect
-import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -18,46 +16,13 @@ from ..comm import as_comm
 from ..comm.buffers import Staging, staging_for
 from ..errors import DisagreementError, ParameterError
 from ..timing import Stopwatch
+from .reports import LateReport, Report
+from .weights import broadcast
 
 Params = Iterable[Any]
 
 LARGEST = 1e30
 """Hyperparameters stay below it, so that a step is finite in float32."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What happened in one step.
-
-    Attributes:
-        voters: workers that took part; the others had no gradient, or one that was not finite.
-        agreement: share of this worker's signs that equal the verdict's; NaN where it did not vote, or signs don't exist.
-        finite: whether this worker's gradient was finite.
-    """
-
-    voters: int = 0
-    agreement: float = math.nan
-    finite: bool = True
-
-
-class LateReport(Report):
-    """A report of which a GPU still computes the numbers: who reads agreement or finite waits for it.
-
-    Args:
-        voters: as in `Report`.
-        numbers: waits for int64[3]: in how many coordinates the worker's signs differ from the verdict's, on how many it voted,
-            and whether its gradient was finite.
-    """
-
-    def __init__(self, voters: int, numbers: Callable[[], Tensor]) -> None:
-        super().__init__(voters)
-        object.__setattr__(self, "_numbers", numbers)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("agreement", "finite"):
-            differ, voted, finite = vars(self)["_numbers"]().tolist()
-            return bool(finite) if name == "finite" else 1 - differ / voted if voted else math.nan
-        return super().__getattribute__(name)
 
 
 def _unwrapped(method: Any) -> Any:
@@ -265,9 +230,17 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
                     f"{_in_short(saved['shapes'])}, those here have {_in_short(shapes)}; nothing was loaded"
                 )
         _load_state_dict(self, state_dict)
+        saved_as = [index for group in state_dict["param_groups"] for index in group["params"]]
+        for p, index in zip(self.parameters, saved_as, strict=True):
+            # torch casts what it loads to the parameter's dtype; residuals, float32 copies and messages must keep theirs
+            kept = state_dict["state"].get(index, {})
+            self.state[p] = {
+                name: _copied(value, "cpu" if name == "step" else p.device) for name, value in kept.items()
+            }
         for group in self.param_groups:
             self.steps_taken = int(group.pop("steps_taken", 0))
             group.pop("shapes", None)
+            self.check_group(group)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuse to be copied or pickled: what talks to other ranks can't be."""
@@ -345,7 +318,7 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
             ),
         )
         with torch.no_grad():
-            _broadcast(self.parameters, self.comm)
+            broadcast(self.parameters, self.comm)
         if self.staging is None:
             self.staging = staging_for(self.device)
         self.prepare()
@@ -360,6 +333,10 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
 
 def _shapes(group: dict[str, Any]) -> list[list[int]]:
     return [list(p.shape) for p in group["params"]]
+
+
+def _copied(value: Any, device: torch.device | str) -> Any:
+    return value.to(device, copy=True) if isinstance(value, Tensor) else value
 
 
 def _in_short(shapes: list[list[int]]) -> str:
@@ -377,36 +354,3 @@ def dense_gradient(p: Tensor, index: int) -> Tensor | None:
             f"parameter {index} has a sparse gradient, which can't be voted on: build the layer with sparse=False"
         )
     return p.grad
-
-
-def broadcast_buffers(model: torch.nn.Module, comm: Any = None) -> None:
-    """Give every rank rank 0's buffers (such as BatchNorm's running statistics), which training does not synchronise."""
-    ranks, buffers = as_comm(comm), list(model.buffers())
-    form = [(tuple(buffer.shape), str(buffer.dtype)) for buffer in buffers]
-    number = int.from_bytes(hashlib.blake2b(repr(form).encode(), digest_size=7).digest(), "little")
-    ranks.insist(number, DisagreementError(f"rank {ranks.rank}: ranks have different buffers; here {form}"))
-    with torch.no_grad():
-        _broadcast(buffers, ranks)
-
-
-def checksum(tensors: Iterable[Tensor]) -> int:
-    """Return 56 bits that depend on every bit of the tensors (BLAKE2b)."""
-    digest = hashlib.blake2b(digest_size=7)
-    for tensor in tensors:
-        digest.update(_bytes(tensor.detach()).cpu().numpy().data)
-    return int.from_bytes(digest.digest(), "little")
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    dense = tensor.contiguous()
-    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)  # a single element may keep any stride
-
-
-def _broadcast(tensors: list[Tensor], comm: Any) -> None:
-    """Copy rank 0's tensors to all ranks, in one message."""
-    if not tensors or comm.size == 1:
-        return
-    flat = torch.cat([_bytes(tensor).cpu() for tensor in tensors])
-    comm.bcast(flat)
-    for tensor, block in zip(tensors, torch.split(flat, [t.nbytes for t in tensors]), strict=True):
-        tensor.copy_(block.clone().view(tensor.dtype).view(tensor.shape))

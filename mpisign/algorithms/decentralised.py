@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError
-from .base import DistributedOptimizer, Params, Report, dense_gradient
+from .base import DistributedOptimizer, Params, dense_gradient
 from .local_steps import LOCAL_STEPS, LocalStep
+from .reports import Report
 
 Local = Literal["sgd", "damped", "adam"]
 
@@ -183,15 +184,9 @@ class Decentralised(DistributedOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave, this rank's model included; not collective, but every rank loads its own."""
         super().load_state_dict(state_dict)
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
         own = dict[str, Tensor]()
-        for p, index in zip(self.parameters, saved, strict=True):
-            # torch casts what it loads to the parameter's dtype; these tensors must keep theirs
-            entry = {name: value.clone() for name, value in state_dict["state"].get(index, {}).items()}
+        for entry in (self.state[p] for p in self.parameters):
             own |= {name.removeprefix("own "): entry.pop(name) for name in list(entry) if name.startswith("own ")}
-            self.state[p] = entry
-        for group in self.param_groups:
-            self.check_group(group)
         if own:
             self.x.copy_(own.pop("model"))
             self.carry(own)

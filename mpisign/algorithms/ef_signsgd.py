@@ -8,8 +8,9 @@ from torch import Tensor
 
 from .. import kernels
 from ..collectives.scaled_sign_mean import ScaledSignMean
-from .base import Params, Report
+from .base import Params
 from .flat import FlatOptimizer
+from .reports import Report
 
 
 class EFSignSGD(FlatOptimizer):

@@ -57,13 +57,6 @@ class FlatOptimizer(DistributedOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore memory and float32 copies bit for bit, whatever the parameters' dtype."""
         super().load_state_dict(state_dict)
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
-        for p, index in zip(self.parameters, saved, strict=True):
-            # torch casts what it loads to the parameter's dtype; these tensors must keep float32
-            kept = state_dict["state"].get(index, {})
-            self.state[p] = {name: value.to(p.device, copy=True) for name, value in kept.items()}
-        for group in self.param_groups:
-            self.check_group(group)
         self.prepare()
 
     def remember(self, index: int) -> None:

@@ -13,9 +13,10 @@ from ..collectives.staged import AwareVote, DeviceVote, StagedVote
 from ..errors import ParameterError
 from ..quarantine import Quarantine, regrouped
 from ..timing import Stopwatch
-from .base import LateReport, Params, Report
+from .base import Params
 from .buckets import Bucket, Buckets, runs
 from .flat import FlatOptimizer
+from .reports import LateReport, Report
 from .second_look import step_unless_worse
 from .trust import check_trust, trusted
 

@@ -10,8 +10,9 @@ from .. import kernels, seeding
 from ..collectives.scaled_sign_mean import ScaledSignMean
 from ..collectives.sign_sum import SignSum
 from ..errors import ParameterError
-from .base import Params, Report
+from .base import Params
 from .flat import FlatOptimizer
+from .reports import Report
 
 Norm = Literal["none", "carry"]
 

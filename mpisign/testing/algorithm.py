@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..algorithms.base import DistributedOptimizer, checksum
+from ..algorithms.base import DistributedOptimizer
+from ..algorithms.weights import checksum
 from ..comm import Comm, simulate
 from ..errors import MpisignError
 from .checks import RANKS, STEPS, require

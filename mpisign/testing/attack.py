@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms.base import checksum
+from ..algorithms.weights import checksum
 from ..attacks import Attack
 from ..overhearing import BallotAttack, GradientAttack
 from .checks import RANKS, STEPS, require

@@ -43,6 +43,7 @@ class Trial:
     """What became of one job."""
 
     code: int | None  # None: it hung, and was ended
+    started: float
     seconds: float
     output: str
     summary: dict[str, Any] | None = None
@@ -59,6 +60,7 @@ class Trials:
     def __init__(self, options: Any, chance: random.Random) -> None:
         self.ranks, self.steps, self.limit, self.chance = options.ranks, options.steps, options.limit, chance
         self._seconds: dict[str, float] = {}
+        self._starts: dict[str, float] = {}
 
     def job(
         self, way: str, folder: Path, *more: str, ulfm: bool = True, meanwhile: Callable[[int], None] | None = None
@@ -98,7 +100,7 @@ class Trials:
                 end(job)
             output.seek(0)
             text = output.read()
-        return Trial(code, time.time() - started, text, *_written(folder))
+        return Trial(code, started, time.time() - started, text, *_written(folder))
 
     def undisturbed(self, way: str, ulfm: bool = True) -> float:
         """Return how long a job trains where nobody does anything to it."""
@@ -108,7 +110,13 @@ class Trials:
             if trial.code or trial.summary is None:
                 raise SystemExit(f"{way}: a job to which nothing is done fails\n{trial.output[-3000:]}")
             self._seconds[way] = trial.summary["seconds"]
+            self._starts[way] = trial.summary["first_step_at"] - trial.started
         return self._seconds[way]
+
+    def until_first_step(self, way: str) -> float:
+        """Return how long such a job takes from its launch to its first step."""
+        self.undisturbed(way)
+        return self._starts[way]
 
     # ---- what is done to a job ----
 
@@ -135,7 +143,7 @@ class Trials:
 
     def start(self, way: str, folder: Path) -> tuple[Trial, list[int]]:
         """One rank dies while MPI, the data or the model are set up."""
-        rank, delay = self.chance.randrange(self.ranks), self.chance.uniform(0.5, 8)
+        rank, delay = self.chance.randrange(self.ranks), self.chance.uniform(0.1, 1) * self.until_first_step(way)
 
         def kill(launcher: int) -> None:
             time.sleep(delay)

@@ -60,10 +60,10 @@ def main() -> None:
                 raise SystemExit(f"{name}: ranks {summary['ranks_left']} are left; wanted {left} of them")
             found.append(summary["test_accuracy"])
             print(f"seed {seed}, {name:12} {found[-1]:.4f}  {deaths if more else ''}", flush=True)
-    record.figure("test accuracy", accuracies)
-    undisturbed = statistics.mean(accuracies.pop("all live"))
     for name, found in accuracies.items():
-        points = 100 * (undisturbed - statistics.mean(found))
+        record.figure(name, {"lr": float(settings.lr), "test_accuracy": found})
+    for name in ("leave", "redistribute"):
+        points = 100 * (statistics.mean(accuracies["all live"]) - statistics.mean(accuracies[name]))
         record.check(f"{name}: points below the run in which all live", points, "≤", 1.0)
     record.close()
 

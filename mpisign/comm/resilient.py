@@ -6,7 +6,7 @@ import socket
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -49,14 +49,8 @@ class ResilientComm(MPIComm):
             self._family = [self._mpi]
             Comm.__init__(self, self._mpi.Get_rank(), self._mpi.Get_size())
             self._set_up()
-            try:
-                self._introduce()
-                known = 1
-            except RankFailure:
-                known = 0
-            with suppress(MPI.Exception):
-                if self._mpi.Agree(known):
-                    return
+            if self._all_meet():
+                return
             broken, family = self._mpi, self._family
 
     def survivors(self) -> "ResilientComm":
@@ -106,7 +100,8 @@ class ResilientComm(MPIComm):
         fresh._family = [*family, merged, fresh._mpi]
         Comm.__init__(fresh, place, founders)
         fresh._set_up()
-        fresh._introduce()
+        if not fresh._all_meet():
+            raise RankFailure(f"rank {place} of {founders}: another rank has died while processes were replaced")
         return fresh
 
     def dismiss(self) -> None:
@@ -170,6 +165,18 @@ class ResilientComm(MPIComm):
 
     def _set_up(self) -> None:
         self._executor, self.patient = None, True
+
+    def _all_meet(self) -> bool:
+        """Let all ranks know of each other; tell, on all alike, whether they do: none goes on that others won't find."""
+        try:
+            self._introduce()
+            known = 1
+        except RankFailure:
+            known = 0
+        try:
+            return bool(self._mpi.Agree(known))
+        except MPI.Exception:
+            return False
 
     def _introduce(self) -> None:
         """Let all ranks know on which machine each is."""

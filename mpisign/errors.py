@@ -12,10 +12,12 @@ class MpisignError(Exception):
 
     Attributes:
         everywhere: whether every rank raises it at the same place.
+        speaks: whether this rank is to report such an error.
         code: the exit code of a command that ends with it.
     """
 
     everywhere = False
+    speaks = True
     code = 2
 
 

@@ -87,8 +87,10 @@ class Archive:
         for found in steps(self._path) if self._path else []:
             if found.problem is None and found.size == comm.size:
                 try:
-                    return load(found, comm.rank)[0]
-                except CheckpointError as error:
+                    state, details = load(found, comm.rank)
+                    check_fits(self._config, details.get("config", ""))
+                    return state
+                except (CheckpointError, ConfigError) as error:
                     print(f"mpisign, rank {comm.rank}: {error}; trying the one before", file=sys.stderr, flush=True)
         return None
 

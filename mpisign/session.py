@@ -21,6 +21,7 @@ from .faults import Faults
 from .figures import Counts, bytes_sent, epoch_figures, run_figures
 from .lies import overhear, tamper
 from .schedules import factors
+from .survival import shared_part
 from .tracking import Metrics, Tracker
 
 State = dict[str, Any]
@@ -219,6 +220,7 @@ class Session:
             "seconds": self.elapsed,
             "phases": dict(self.optimizer.watch.seconds),
             "first_step_at": self.first_step_at,
+            "shared": list(self.optimizer.shared),
             "members": list(self.comm.members),
             "founders": self.comm.founders,
             "worker": self.worker,
@@ -241,12 +243,12 @@ class Session:
         if "common" in state:
             self.catch_up(state)
             return
-        self._take_up(state, state["optimizer"])
+        same_data = (state["worker"], state["holders"]) == (self.worker, list(self.shard.holders))
+        self.batches.restore(state["batches"], same_data)
+        self._take_up(state, state["optimizer"], state["batches"]["steps_per_epoch"])
         if self.is_among_the_same_ranks(state):
             self.optimizer.comm.restore(state["losses"])
         self.attack.restore(state["attack"])
-        same_data = (state["worker"], state["holders"]) == (self.worker, list(self.shard.holders))
-        self.batches.restore(state["batches"], same_data)
         self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
         self.counts, self.own = Counts(**state["counts"]), Counts(**state["own"])
         self.seconds = state["seconds"]
@@ -259,11 +261,10 @@ class Session:
 
         Where the method is `replicated`. Until the next step's parameters change, the same is returned.
         """
-        optimizer = self.optimizer.state_dict()
         return {
             "common": True,
             "model": dict(self.model.state_dict()),
-            "optimizer": optimizer | {"state": {index: _common(kept) for index, kept in optimizer["state"].items()}},
+            "optimizer": shared_part(self.optimizer.state_dict(), self.optimizer.shared),
             "rates": self._rates(),
             "taken": self.steps_taken,
             "steps_per_epoch": self.batches.steps_per_epoch,
@@ -279,34 +280,30 @@ class Session:
         Its momentum stays as it is. Its batches are those that it would have come to.
         """
         self._count_all()
-        if state["judged_at"] > self._judged_at:  # an epoch has been closed without what is counted here
+        if len(state["metrics"]) > len(self.metrics):  # an epoch has been closed without what is counted here
             self.own, self.counts = self.own + self.counts, Counts()
         own, common = self.optimizer.state_dict()["state"], state["optimizer"]["state"]
         both = {index: own.get(index, {}) | common.get(index, {}) for index in {*own, *common}}
-        self._take_up(state, state["optimizer"] | {"state": both})
+        self._take_up(state, state["optimizer"] | {"state": both}, state["steps_per_epoch"])
         self.batches.catch_up(state["taken"] * self.batches.steps_per_epoch // state["steps_per_epoch"])
         self.optimizer.steps_taken = self.rates.last_epoch = self.batches.taken
 
-    def _take_up(self, state: State, optimizer: State) -> None:
-        """Take model, rates and figures from a state, and what the optimizer is to hold."""
+    def _take_up(self, state: State, optimizer: State, steps_per_epoch: int) -> None:
+        """Take model, rates and figures from a state of epochs of so many steps, and what the optimizer is to hold."""
         self.model.load_state_dict(state["model"])
         if self.is_among_the_same_ranks(state):
             self.optimizer.load_state_dict(optimizer)
         else:
             self.optimizer.adopt(optimizer, [_place(state["members"], member) for member in self.comm.members])
         self.rates.load_state_dict(state["rates"] | {"lr_lambdas": [None] * len(self.rates.lr_lambdas)})
-        self.metrics, self._judged_at = list(state["metrics"]), state["judged_at"]
+        self.metrics = list(state["metrics"])
+        self._judged_at = state["judged_at"] * self.batches.steps_per_epoch // steps_per_epoch
 
     def _rates(self) -> State:
         return {name: value for name, value in self.rates.state_dict().items() if name != "lr_lambdas"}
 
 
 _LAST = ("test_accuracy", "test_accuracy_worst", "consensus_distance", "test_loss", "train_loss", "checksum")
-
-
-def _common(kept: State) -> State:
-    """What a replicated method keeps of a parameter that is the same on all ranks: its float32 copy."""
-    return {name: value for name, value in kept.items() if name == "master"}
 
 
 def _device(comm: Comm, wanted: str) -> torch.device:

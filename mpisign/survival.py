@@ -1,6 +1,7 @@
 """What a run needs to outlive its ranks: moments at which all agree, and a memory of states that all have been in."""
 
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from .comm import Comm
 
 State = dict[str, Any]
 
-_NEW = 1 << 62  # in place of the last step that a rank remembers that remembers nothing, but need not
+_NEW = 1 << 62  # in place of the last agreement that a rank remembers that remembers nothing, but need not
 
 PERIOD = 1.0
 """Seconds from one agreement to the next, about."""
@@ -57,59 +58,59 @@ class Rounds:
 
 
 class Memory:
-    """Copies of this rank's last two states: of the steps of two agreements, since others may have been in the one before.
+    """Copies of this rank's last two states: of two agreements, since others may have been in the one before.
 
     Args:
         is_new: whether this rank has come in the place of one that died, and remembers nothing yet.
-
-    Attributes:
-        is_new: whether that is still so.
     """
 
     def __init__(self, is_new: bool = False) -> None:
-        self._states: dict[int, State] = {}
-        self.is_new = is_new
+        self._states: dict[int, State] = {}  # by the number of the agreement
+        self._is_new = is_new
 
-    def keep(self, step: int, state: State) -> None:
-        """Remember a state, and forget the last but one."""
-        self._states = {**dict(sorted(self._states.items())[-1:]), step: copied(state)}
+    def keep(self, state: State) -> None:
+        """Remember a state, and forget the last but one; at an agreement, on all ranks."""
+        last = max(self._states, default=0)
+        self._states = {**({last: self._states[last]} if last else {}), last + 1: copied(state)}
 
-    def common(self, comm: Comm) -> State | None:
-        """Return this rank's state after the last step that all of these ranks remember; collective. None: there is none.
+    def common(self, comm: Comm, inherited: Callable[[State], State] = lambda state: state) -> State | None:
+        """Return this rank's state at the last agreement that all of these ranks remember; collective. None: there is none.
 
-        A rank that is new gets another's, without what was that one's own.
+        It is what this rank remembers from here on. One that is new gets another's, without what was that one's own, and
+        with what has been `inherited` from its predecessor.
         """
-        latest = _NEW if self.is_new else max(self._states, default=-1)
-        known = torch.tensor([latest, comm.size if self.is_new else comm.rank, -int(self.is_new)])
-        step, source, news = comm.allreduce(known, "min").tolist()
-        self._states = {step: self._states[step]} if 0 <= step < _NEW and not self.is_new else {}
-        state = self._states.get(step)
-        if news and 0 <= step < _NEW:
-            state = self._shared(comm, state, source)
-        self.is_new = False
+        latest = _NEW if self._is_new else max(self._states, default=-1)
+        known = torch.tensor([latest, comm.size if self._is_new else comm.rank, -int(self._is_new)])
+        number, source, news = comm.allreduce(known, "min").tolist()
+        state = None
+        if 0 <= number < _NEW:
+            state = self._states.get(number)
+            if news:
+                told = self._told(comm, state, source)
+                state = self._with_newcomers(comm, inherited(told) if state is None else state)
+        self._states = {} if state is None else {number: state}
+        self._is_new = False
         return state
 
-    def _shared(self, comm: Comm, state: State | None, source: int) -> State:
-        """Let `source` tell its state to those that are new, and all forget what they knew of those in whose place they are."""
-        is_new = comm.allgather(torch.tensor([int(self.is_new)])).view(-1).tolist()
-        block = (
-            to_block(for_newcomer(state))
-            if state is not None and comm.rank == source
-            else torch.empty(0, dtype=torch.uint8)
-        )
+    def _told(self, comm: Comm, state: State | None, source: int) -> State:
+        """Let `source` tell what a newcomer needs of its state."""
+        block = torch.empty(0, dtype=torch.uint8)
+        if state is not None and comm.rank == source:
+            block = to_block(for_newcomer(state))
         length = int(comm.bcast(torch.tensor([len(block)]), source))
-        told = from_block(comm.bcast(block if len(block) else torch.empty(length, dtype=torch.uint8), source))
-        state = state or told
+        return from_block(comm.bcast(block if len(block) else torch.empty(length, dtype=torch.uint8), source))
+
+    def _with_newcomers(self, comm: Comm, state: State) -> State:
+        """Let a state be one in which the newcomers' predecessors were not."""
+        is_new = comm.allgather(torch.tensor([int(self._is_new)])).view(-1).tolist()
         new = {comm.members[rank] for rank, one in enumerate(is_new) if one}
         return state | {"members": [-1 if member in new else member for member in state["members"]]}
 
 
 def for_newcomer(state: State) -> State:
     """Return what a rank goes on from that has no state of its own: another's model, schedule and place in the run."""
-    optimizer = state["optimizer"]
-    states = {index: _model_alone(kept) for index, kept in optimizer["state"].items()}
     own = {"worker": -1, "attack": {}, "counts": {}, "own": {}, "phases": {}}
-    return state | own | {"optimizer": optimizer | {"state": states}}
+    return state | own | {"optimizer": shared_part(state["optimizer"], state["shared"])}
 
 
 def with_momentum(state: State, saved: State) -> State:
@@ -120,5 +121,7 @@ def with_momentum(state: State, saved: State) -> State:
     return state | {"optimizer": optimizer | {"state": states}}
 
 
-def _model_alone(kept: State) -> State:
-    return {name: value for name, value in kept.items() if name in ("own model", "model", "master")}
+def shared_part(optimizer: State, names: Iterable[str]) -> State:
+    """Return an optimizer's state with nothing of each parameter's but these, which are the model's."""
+    states = {index: {name: kept[name] for name in names if name in kept} for index, kept in optimizer["state"].items()}
+    return optimizer | {"state": states}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from .checkpoints import clear, steps
 from .errors import ConfigError
 
 Metrics = dict[str, Any]
@@ -96,18 +97,28 @@ class Console(Tracker):
         self._epochs = 0
         if folder is None:
             return
-        there = [] if resume else [name for name in FILES if (folder / name).exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._make_room(folder, overwrite, resume)
+            (folder / "config.toml").write_text(config)
+        except OSError as error:
+            raise ConfigError(f"--output {folder} can't be written: {error}") from error
+
+    @staticmethod
+    def _make_room(folder: Path, overwrite: bool, resume: bool) -> None:
+        """Delete what an earlier run has left, if that is wanted; of one that is continued, that it is done."""
+        if resume:
+            (folder / "summary.json").unlink(missing_ok=True)
+            return
+        there = [name for name in FILES if (folder / name).exists()]
+        there += ["checkpoints"] if steps(folder / "checkpoints") else []
         if there and not overwrite:
             raise ConfigError(
                 f"--output {folder} holds a run ({', '.join(there)}): give another folder, --overwrite, or --resume auto"
             )
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name in there:
-                (folder / name).unlink()
-            (folder / "config.toml").write_text(config)
-        except OSError as error:
-            raise ConfigError(f"--output {folder} can't be written: {error}") from error
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+        clear(folder / "checkpoints")
 
     def begin(self, epochs: int, steps: int, rows: Sequence[Metrics] = (), taken: int = 0) -> None:
         """Open the bar, and let metrics.jsonl hold these rows."""

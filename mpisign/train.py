@@ -101,7 +101,7 @@ def _under_mpi(
     except MpisignError as error:
         if not error.everywhere:
             raise
-        return comm.leave(_refuse(error, comm.rank == 0))
+        return comm.leave(_refuse(error, error.speaks))
     return comm.leave(0)
 
 
@@ -143,6 +143,8 @@ def _simulated(config: Config, ranks: int) -> int:
 
 def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[str, Any]:
     """Train on all ranks together, show and write what comes of it, and return the figures."""
+    import torch
+
     from . import kernels
     from .tensorboard import TensorBoard
     from .tracking import Console, Several, Tracker
@@ -150,10 +152,12 @@ def run(comm: "Comm", config: Config, guard: "Unguarded | None" = None) -> dict[
 
     if not comm.joined:  # the others are in the middle of a run
         with suppress(RankFailure):  # the next verb tells of it again, and `train` goes on with those that are left
-            if summary := comm.together(lambda: _done(config)):
+            summary = comm.together(lambda: _done(config) if comm.rank == 0 else None)
+            if comm.bcast(torch.tensor([int(summary is not None)])).item():
+                comm.all_know()
                 if comm.rank == 0:
                     print(f"mpisign.train: the run in {config.run.output} is done, nothing is left to do")
-                return summary
+                return summary or {}
             if getattr(comm, "local_rank", comm.rank) == 0:
                 kernels.warm_up()  # alone: the others then find Numba's cache filled
             comm.barrier()

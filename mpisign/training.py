@@ -11,15 +11,18 @@ from .checkpoints import from_block, to_block
 from .comm import Comm
 from .comm.guard import Unguarded
 from .config import Config
-from .errors import ConfigError, DisagreementError, Interrupted, LeftBehind, RankFailure
+from .errors import ConfigError, DisagreementError, Interrupted, LeftBehind, MpisignError, RankFailure
 from .faults import Faults, parse_faults
 from .resuming import Archive
 from .session import Session
-from .survival import Memory, Rounds, with_momentum
+from .survival import Memory, Rounds, State, with_momentum
 from .tracking import Metrics, Tracker
 
 RECOVERY = 30.0
-"""Seconds that ranks may take to go on after a failure; what takes longer hangs, and the job ends."""
+"""Seconds that ranks may take to find who is left after a failure; what takes longer hangs, and the job ends."""
+
+REFILLS = 3
+"""Attempts to start processes in the place of ranks that died; then the others go on without."""
 
 _STOP = 1  # a rank's wish at an agreement
 
@@ -72,48 +75,50 @@ class _Job:
         self._make_tracker = (lambda continues: tracker) if isinstance(tracker, Tracker) else tracker
         self._tracker: Tracker | None = None
         self._archive, self._memory = Archive(config), Memory(comm.joined)
-        self._is_new, self._reached = comm.joined, 0
+        self._is_new, self._reached, self._has_spoken = comm.joined, 0, False
         self._shard: Shard | None = None
         self._faults: Faults | None = None
 
     def run(self) -> tuple[Metrics, torch.nn.Module]:
         """Train, and begin again with those that are left, as often as it takes."""
-        failed_at, before = (
-            None,
-            self.comm.members,
-        )  # seconds since 1970, of the first of those failures not reported yet
+        failed_at: float | None = None  # seconds since 1970, of the first of those failures not reported yet
+        lost: set[int] = set()  # by these
+        known, refills = set(range(self.comm.founders)), 0
+        failure: RankFailure | None = None
         while True:
             try:
-                if failed_at is None:
-                    session = self._session()
-                else:
-                    session = self._recover(before, failed_at)
-                    failed_at, before = None, self.comm.members
+                if failure is not None:
+                    self._find_those_left(failure, known if not refills else set())
+                if gone := known - set(self.comm.members):
+                    failed_at, lost, known = failed_at or time.time(), lost | gone, known - gone
+                if self.config.failures.respawn and self.comm.size < self.comm.founders and refills < REFILLS:
+                    refills += 1
+                    self.comm = self.comm.refilled(self._replacement)
+                known = set(self.comm.members)
+                session = self._session()
+                if failed_at is not None:
+                    self._report(session, sorted(lost), failed_at)
+                failure, failed_at, lost, refills = None, None, set(), 0
                 self._train(session)
                 return self._end(session)
-            except RankFailure:
-                failed_at = failed_at or time.time()
+            except RankFailure as error:
+                failure, failed_at = error, failed_at or time.time()
 
-    def _recover(self, before: Sequence[int], failed_at: float) -> Session:
+    def _find_those_left(self, failure: RankFailure, known: set[int]) -> None:
+        """Let those that are left be the ranks; if that is all that were `known`, going back would meet the same again."""
         with self._guard.within(RECOVERY):
             self.comm = self.comm.survivors()
-            lost = set(before) - set(self.comm.members)
-            if self.config.failures.respawn:
-                self.comm = self.comm.refilled(self._replacement)
-            session = self._session()
-        self._report(session, sorted(lost), failed_at)
-        return session
+        self._guard.rescue = self.comm.rescue
+        if known and known <= set(self.comm.members):
+            raise self.comm.alike(MpisignError(f"messages fail though no rank has died: {failure}")) from failure
 
     def _session(self) -> Session:
         """Begin, or go on from what all remember, or else from what is on disk."""
-        comm, joins = self.comm, self._memory.is_new
-        remembered = self._memory.common(comm)
+        comm, remembered = self.comm, self._memory.common(self.comm, self._with_predecessors)
         self._archive.open(comm)
-        if joins and remembered is not None and self.config.failures.respawn_momentum == "checkpoint":
-            saved = self._archive.predecessors(comm)
-            remembered = with_momentum(remembered, saved) if saved is not None else remembered
         state = remembered or self._archive.newest(comm)
-        tracker = self._speaking(continues=state is not None or comm.size < comm.founders)
+        has_spoken = bool(comm.allreduce(torch.tensor([int(self._has_spoken)]), "max"))
+        tracker = self._speaking(continues=state is not None or has_spoken)
         keep = bool(comm.allreduce(torch.tensor([int(self._keeps_data)]), "min"))
         session = Session(comm, self.config, tracker, self._shard if keep else None, self._faults)
         self._shard = session.shard
@@ -125,6 +130,12 @@ class _Job:
             self._insist_on_one_model(session)
         return session
 
+    def _with_predecessors(self, state: State) -> State:
+        """Return a newcomer's state with the momentum that it is to begin with."""
+        wanted = self.config.failures.respawn_momentum == "checkpoint"
+        saved = self._archive.predecessors(self.comm) if wanted else None
+        return state if saved is None else with_momentum(state, saved)
+
     def _injected(self, steps: int) -> Faults:
         comm, run, spec = self.comm, self.config.run, self.config.failures.inject
         log = run.output / "events.jsonl" if run.output else None
@@ -132,8 +143,7 @@ class _Job:
         try:
             return Faults(faults, comm.members[comm.rank], comm.founders, steps, run.seed, log, lambda: self.comm.die())
         except ConfigError as error:
-            error.everywhere = True
-            raise
+            raise comm.alike(error) from None
 
     @property
     def _keeps_data(self) -> bool:
@@ -148,6 +158,7 @@ class _Job:
             return (self._tracker or self._make_tracker(continues)) if first else Tracker()
 
         tracker = self.comm.together(make)
+        self._has_spoken = True
         self._tracker = tracker if first else None
         return tracker
 
@@ -190,7 +201,7 @@ class _Job:
             if rounds.agree(step, _STOP if self._guard.stop_is_wanted else 0) == _STOP:
                 self._interrupt(session)
             if comm.resilient:
-                self._memory.keep(step, session.state())
+                self._memory.keep(session.state())
             rounds.done()
 
     def _save(self, session: Session) -> None:
@@ -216,12 +227,12 @@ class _Job:
         step = session.steps_taken
         self._save(session)
         self._archive.close()
-        self.comm.barrier()  # all have written before any goes
-        error = Interrupted(
-            f"asked to stop: all ranks have written a checkpoint after step {step}; --resume auto goes on from there"
+        self.comm.dismiss()  # all have written before any goes
+        raise self.comm.alike(
+            Interrupted(
+                f"asked to stop: all ranks have written a checkpoint after step {step}; --resume auto goes on from there"
+            )
         )
-        error.everywhere = True
-        raise error
 
     def _end(self, session: Session) -> tuple[Metrics, torch.nn.Module]:
         summary, model = session.summary(), session.finished_model()

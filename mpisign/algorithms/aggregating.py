@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,11 @@ class AggregatingOptimizer(DistributedOptimizer):
         ConfigError, ParameterError, DisagreementError: see `DistributedOptimizer`, and for a codec or aggregator that
             doesn't exist.
     """
+
+    shared: ClassVar[tuple[str, ...]] = (
+        *DistributedOptimizer.shared,
+        *("momentum_buffer", "exp_avg", "exp_avg_sq", "step"),  # of what all ranks have aggregated
+    )
 
     def __init__(
         self,

@@ -61,6 +61,9 @@ class DistributedOptimizer(torch.optim.Optimizer, abc.ABC):
     replicated: ClassVar[bool] = True
     """Whether parameters end equal on all ranks; where not, each rank has a model of its own."""
 
+    shared: ClassVar[tuple[str, ...]] = ("own model", "model", "master")
+    """What of a parameter's state is the model's, and not this rank's own: a newcomer gets it from another rank."""
+
     on_gpu: ClassVar[bool] = False
     """Whether parameters may be on a GPU, all on one."""
 

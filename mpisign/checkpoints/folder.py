@@ -1,6 +1,7 @@
 """One rank's hand on the folder of checkpoints: saving without stopping for the disk, and deleting what is superfluous."""
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -144,6 +145,13 @@ class Folder:
         for _, file in list(self._files(PART)):
             with suppress(OSError):
                 _delete(file)
+
+
+def clear(path: Path) -> None:
+    """Delete all checkpoints in a folder. Errors: OSError for one that can't be deleted."""
+    for folder in _children(path):
+        if step_of(folder.name) is not None and folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
 
 
 def _children(folder: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from .lateness import Lateness
 from .membership import Membership
 
 T = TypeVar("T")
+E = TypeVar("E", bound=MpisignError)
 
 _SMALL = 4096  # bytes: below it the fewest messages win, above it the fewest bytes
 
@@ -302,8 +303,7 @@ class Comm(Membership, Lateness, abc.ABC):
     def insist(self, number: int, otherwise: MpisignError) -> None:
         """Raise `otherwise`, on all ranks, unless every rank gave the same number (63 bits)."""
         if not self.agree(number):
-            otherwise.everywhere = True
-            raise otherwise
+            raise self.alike(otherwise)
 
     def together(self, local: Callable[[], T], otherwise: type[MpisignError] = MpisignError) -> T:
         """Return what this rank's `local()` gives; where it raises on any rank, raise on all.
@@ -334,8 +334,13 @@ class Comm(Membership, Lateness, abc.ABC):
         name, _, reason = bytes(self.bcast(message, source).tolist()).decode().partition("\n")
         if self.rank != source or error is None:
             error = getattr(errors, name, MpisignError)(reason)
-        error.everywhere = True
-        raise error
+        raise self.alike(error)
+
+    def alike(self, error: E) -> E:
+        """Return an error that every rank raises at this place, marked as such: the first rank reports it. Collective."""
+        self.all_know()
+        error.everywhere, error.speaks = True, self.rank == 0
+        return error
 
     # ---- the transport ----
 

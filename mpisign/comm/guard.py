@@ -43,7 +43,14 @@ def starting_within(seconds: float, speaks: bool) -> Iterator[None]:
 
 
 class Unguarded:
-    """Nobody asks to stop, and nobody watches: for runs inside a program of one's own."""
+    """Nobody asks to stop, and nobody watches: for runs inside a program of one's own.
+
+    Attributes:
+        rescue: as for `Guard`.
+    """
+
+    def __init__(self, rescue: Callable[[], bool] = lambda: False) -> None:
+        self.rescue = rescue
 
     @property
     def stop_is_wanted(self) -> bool:
@@ -86,7 +93,8 @@ class Guard(Unguarded):
         can_stop: bool = False,
         rescue: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._rank, self._size, self._abort, self._timeout, self._rescue = rank, size, abort, timeout, rescue
+        super().__init__(rescue)
+        self._rank, self._size, self._abort, self._timeout = rank, size, abort, timeout
         self._can_stop, self._asked = can_stop, False
         self._seen, self._limit = time.monotonic(), timeout
         sys.excepthook = self._on_exception
@@ -161,13 +169,16 @@ class Guard(Unguarded):
             still = time.monotonic() - self._seen
             if not limit or still < limit or limit != self._limit:
                 continue
-            if self._rescue():
+            if self.rescue():
                 self.alive()
                 continue
+            advice = (
+                "if a step takes that long, raise --timeout" if limit == self._timeout else "go on with --resume auto"
+            )
             self._end(
                 TIMED_OUT,
                 f"mpisign: rank {self._rank} of {self._size} has got no further for {still:.0f} s, in {_place()}: another rank "
-                f"is dead, stopped or slow; the job ends with code {TIMED_OUT}. If a step takes that long, raise --timeout",
+                f"is dead, stopped or slow; the job ends with code {TIMED_OUT}; {advice}",
             )
 
 

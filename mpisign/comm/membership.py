@@ -59,6 +59,13 @@ class Membership:
                 f"and go on by themselves; start again with --resume auto"
             )
 
+    def all_know(self) -> None:
+        """Return when all ranks know what the last verb told them, so that they may end: to others that is a failure."""
+
+    def rescue(self) -> bool:
+        """Where ranks stand still, do what may help, and tell whether anything was done."""
+        return False
+
     def refilled(self, command: Sequence[str]) -> "Comm":
         """Return the communicator of these ranks and of new processes, started by a command, in the places of those that died.
 

@@ -82,10 +82,6 @@ class MPIComm(Comm):
         """End the processes of all ranks of the job, at once."""
         MPI.COMM_WORLD.Abort(code)
 
-    def rescue(self) -> bool:
-        """Where ranks stand still, do what may help, and tell whether anything was done."""
-        return False
-
     def leave(self, code: int) -> int:
         """Return the exit code; or end this process with it, where that must not be left to MPI."""
         return code

@@ -188,8 +188,7 @@ class QuorumComm(MPIComm):
         for source, (name, _, reason) in enumerate(one.partition("\n") for one in texts):
             if name:
                 found = error if source == self.rank and error else getattr(errors, name, MpisignError)(reason)
-                found.everywhere = True
-                raise found
+                raise self.alike(found)
 
     def split(self, color: int) -> Comm:
         """Refused, once open."""

@@ -82,13 +82,15 @@ class ResilientComm(MPIComm):
     @classmethod
     def joining(cls) -> "ResilientComm":
         """Join those that have started this process with `refilled`."""
-        parent = MPI.Comm.Get_parent()
         missing = np.empty(MPI.COMM_WORLD.Get_size(), np.int64)
-        merged = parent.Merge(True)
-        merged.Set_errhandler(MPI.ERRORS_RETURN)
-        merged.Bcast(missing, 0)
-        place = int(missing[MPI.COMM_WORLD.Get_rank()])
-        fresh = cls._placed(merged, place, int(os.environ[JOINS]), [])
+        try:
+            merged = MPI.Comm.Get_parent().Merge(True)
+            merged.Set_errhandler(MPI.ERRORS_RETURN)
+            merged.Bcast(missing, 0)
+            place = int(missing[MPI.COMM_WORLD.Get_rank()])
+            fresh = cls._placed(merged, place, int(os.environ[JOINS]), [])
+        except MPI.Exception as error:
+            raise RankFailure(f"the ranks that this process was to join have not waited for it ({error})") from error
         fresh.joined = True
         return fresh
 
@@ -104,10 +106,14 @@ class ResilientComm(MPIComm):
             raise RankFailure(f"rank {place} of {founders}: another rank has died while processes were replaced")
         return fresh
 
-    def dismiss(self) -> None:
-        """Agree that all are done."""
+    def all_know(self) -> None:
+        """Agree on it."""
         with self._failing():
             self._mpi.Agree(1)
+
+    def dismiss(self) -> None:
+        """Agree that all are done."""
+        self.all_know()
 
     def rescue(self) -> bool:
         """Kill the ranks of this machine that are stopped: only then do the others learn that they won't go on."""

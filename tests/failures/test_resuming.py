@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 from running import STEPS, configured
 
-from mpisign import simulate, survival
+from mpisign import simulate, survival, train
 from mpisign.comm import Comm
 from mpisign.comm.guard import Unguarded
 from mpisign.errors import ConfigError, Interrupted
 from mpisign.registry import BUILT_IN
+from mpisign.session import Session
 from mpisign.train import run
 
 pytestmark = pytest.mark.usefixtures("global_chance_is_untouched")
@@ -98,14 +100,74 @@ def test_a_run_that_is_asked_to_stop_stops_everywhere_after_the_same_step_and_go
     assert written(tmp_path / "cut")[1:] == written(tmp_path / "whole")[1:]
 
 
-@pytest.mark.parametrize("algorithm", ["signum", "relaysgd", "dpsgd", "ef_signsgd", "relay_signum"])
-@pytest.mark.parametrize("ranks", [3, 5])
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN["algorithm"])
+@pytest.mark.parametrize("ranks", [3, 6])
 def test_another_number_of_ranks_goes_on_from_a_checkpoint(algorithm: str, ranks: int, tmp_path: Path) -> None:
     simulate(4, run, configured(tmp_path, checkpoint_every=7, algorithm=algorithm))
-    before = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    before = rows(tmp_path)[0]
     summary = simulate(ranks, run, configured(tmp_path, resume="auto", steps=None, epochs=4, algorithm=algorithm))[0]
     assert summary["ranks"] == ranks
     assert summary["test_loss"] < before["test_loss"]
+    assert [row["epoch"] for row in rows(tmp_path)] == [1, 2, 3, 4]
+    assert rows(tmp_path)[-1]["checksum"] == summary["checksum"]
+
+
+def test_every_epoch_is_judged_once_where_more_ranks_go_on_in_shorter_ones(tmp_path: Path) -> None:
+    """Two ranks, 15 steps an epoch, stop at step 31; four go on in epochs of 8."""
+    simulate(2, run, configured(tmp_path, steps=31, epochs=3, checkpoint_every=31))
+    (tmp_path / "summary.json").unlink()
+    told = rows(tmp_path)[:2]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    simulate(4, run, configured(tmp_path, steps=None, epochs=3, resume="auto"))
+    assert [(row["epoch"], row["step"]) for row in rows(tmp_path)] == [(1, 15), (2, 30), (3, 24)]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["epochs"], summary["checksum"]) == (3, rows(tmp_path)[-1]["checksum"])
+
+
+def test_a_longer_run_that_is_killed_is_not_done_because_a_shorter_one_was(tmp_path: Path, monkeypatch) -> None:
+    simulate(2, run, configured(tmp_path, steps=None, epochs=1, checkpoint_every=5))
+    with monkeypatch.context() as patch:
+        original = Session.step
+
+        def step(self: Session) -> None:
+            if self.steps_taken == 22:
+                raise KeyboardInterrupt
+            original(self)
+
+        patch.setattr(Session, "step", step)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(2, run, configured(tmp_path, steps=None, epochs=3, checkpoint_every=5, resume="auto"))
+    assert not (tmp_path / "summary.json").exists()
+    summary = simulate(2, run, configured(tmp_path, steps=None, epochs=3, checkpoint_every=5, resume="auto"))[0]
+    assert (summary["epochs"], summary["steps"]) == (3, 45)
+
+
+def test_what_is_overwritten_leaves_no_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    simulate(2, run, configured(tmp_path, checkpoint_every=7))
+    other = {"seed": 3, "steps": 5, "checkpoint_every": 5}
+    with pytest.raises(ConfigError, match="holds a run"):
+        simulate(2, run, configured(tmp_path, **other))
+    simulate(2, run, configured(tmp_path, overwrite=True, **other))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
+    assert simulate(2, run, configured(tmp_path, resume="auto", seed=3, steps=9))[0]["steps"] == 9
+
+
+def test_the_first_rank_alone_says_whether_a_run_is_done(tmp_path: Path, monkeypatch) -> None:
+    simulate(3, run, configured(tmp_path))
+    looked = []
+    original = train._done
+
+    def done(config: Any) -> Any:
+        looked.append(threading.current_thread().name)
+        return original(config)
+
+    monkeypatch.setattr(train, "_done", done)
+    assert simulate(3, run, configured(tmp_path, resume="auto"))[0]["steps"] == STEPS
+    assert looked == ["rank 0"]
 
 
 def test_another_vote_goes_on_with_the_same_bits(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Ranks that die in the simulator: the others go on together, from what all remember."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,10 +8,13 @@ import torch
 from running import configured
 
 from mpisign import checksum, simulate, survival
-from mpisign.checkpoints import copied, from_block, to_block
+from mpisign import train as train_command
+from mpisign.checkpoints import copied
 from mpisign.comm import Comm
+from mpisign.comm.guard import Unguarded
 from mpisign.config import Config, FailuresConfig
-from mpisign.errors import Deserted, RankFailure
+from mpisign.devices import Choice
+from mpisign.errors import ConfigError, Deserted, MpisignError, RankFailure
 from mpisign.registry import BUILT_IN
 from mpisign.session import Session
 from mpisign.tracking import Tracker
@@ -119,17 +123,12 @@ def test_a_liar_stays_one_whatever_number_it_gets(monkeypatch) -> None:
     assert summary["agreement_by_rank"][0] is None
 
 
-OTHERS = ("own ", "model", "master")  # of an optimizer's state: no momentum
-
-
 @pytest.mark.parametrize("algorithm", BUILT_IN["algorithm"])
 @pytest.mark.parametrize("inherits", [False, True])
 def test_a_newcomer_has_anothers_weights_and_the_momentum_that_was_asked_for(algorithm: str, inherits: bool) -> None:
-    config = configured(
-        None, steps=None, algorithm=algorithm, batch_size=24, momentum=0.9 if algorithm == "sgd" else None
-    )
+    config = configured(None, steps=None, algorithm=algorithm, batch_size=24)
 
-    def body(comm: Comm) -> None:
+    def body(comm: Comm) -> tuple[int, int]:
         session = Session(comm, config, Tracker())
         session.start()
         for _ in range(4):
@@ -137,37 +136,131 @@ def test_a_newcomer_has_anothers_weights_and_the_momentum_that_was_asked_for(alg
         saved = copied(session.state())
         for _ in range(3):
             session.step()
-        now = copied(session.state())
-        (block,) = [to_block(survival.for_newcomer(now)) if comm.rank == 2 else torch.empty(0, dtype=torch.uint8)]
-        length = int(comm.bcast(torch.tensor([len(block)]), 2))
-        told = from_block(comm.bcast(block if len(block) else torch.empty(length, dtype=torch.uint8), 2))
-        if comm.rank == 1:
-            now = survival.with_momentum(told, saved) if inherits else told
-        now |= {"members": [0, -1, 2]}
+        memory = survival.Memory(is_new=comm.rank == 1)
+        if comm.rank != 1:
+            memory.keep(session.state())
+        state = memory.common(comm, lambda told: survival.with_momentum(told, saved) if inherits else told)
+        assert state is not None
         fresh = Session(comm, config, Tracker())
-        fresh.restore(now)
+        fresh.restore(state)
         if comm.rank == 1:
-            states = {True: saved, False: {"optimizer": {"state": {}}}}[inherits]["optimizer"]["state"]
-            wanted = momenta(states)
-            found = {
-                name: value for name, value in momenta(fresh.optimizer.state_dict()["state"]).items() if value.any()
-            }
-            assert found.keys() == {name for name, value in wanted.items() if value.any()}
+            found = own_part(fresh)
+            wanted = own_part_of(saved["optimizer"]["state"], fresh) if inherits else {}
+            assert found.keys() == wanted.keys()
             assert all(torch.equal(value, wanted[name]) for name, value in found.items())
-            for name, value in told["model"].items():
-                assert torch.equal(fresh.model.state_dict()[name], value), name
-        fresh.step()
+        at_first = checksum(fresh.model.parameters())
+        for _ in range(3):
+            fresh.step()
+        return (at_first, checksum(fresh.model.parameters())) if fresh.optimizer.replicated else (0, 0)
 
-    simulate(3, body)
+    assert len(set(simulate(3, body))) == 1  # where models are equal, they stay equal
 
 
-def momenta(states: dict[int, Any]) -> dict[tuple[int, str], torch.Tensor]:
+def own_part(session: Session) -> dict[tuple[int, str], torch.Tensor]:
+    return own_part_of(session.optimizer.state_dict()["state"], session)
+
+
+def own_part_of(states: dict[int, Any], session: Session) -> dict[tuple[int, str], torch.Tensor]:
+    """What isn't zero of momenta and residuals: neither the model's nor a message."""
     return {
         (index, name): value
         for index, kept in states.items()
         for name, value in kept.items()
-        if not name.startswith(OTHERS)
+        if name not in session.optimizer.shared and not name.startswith("own ") and value.any()
     }
+
+
+def test_a_newcomer_remembers_what_it_was_told_and_the_others_that_it_is_new() -> None:
+    def body(comm: Comm) -> Any:
+        memory = survival.Memory(is_new=comm.rank == 1)
+        for taken in (4, 5) if comm.rank != 1 else ():
+            memory.keep({"optimizer": {"state": {}}, "shared": [], "members": [0, 1, 2], "taken": taken})
+        first, second = memory.common(comm), memory.common(comm)  # another rank dies before the next agreement
+        assert first is not None
+        assert second is not None
+        return first["taken"], second["taken"], first["members"], second["members"]
+
+    assert simulate(3, body) == [(5, 5, [0, -1, 2], [0, -1, 2])] * 3
+
+
+def test_agreements_are_numbered_whatever_becomes_of_the_steps() -> None:
+    def body(comm: Comm) -> Any:
+        memory = survival.Memory()
+        for taken in (
+            (226, 120) if comm.rank else (226,)
+        ):  # epochs have become shorter; rank 0 was not at the last agreement
+            memory.keep({"taken": taken})
+        state = memory.common(comm)
+        return state and state["taken"]
+
+    assert simulate(3, body) == [226] * 3
+
+
+class Asked(Unguarded):
+    """Asks to stop after some steps, and kills its rank after fewer."""
+
+    def __init__(self, comm: Comm, dies: bool) -> None:
+        super().__init__()
+        self.comm, self.dies, self.calls = comm, dies, 0
+
+    @property
+    def stop_is_wanted(self) -> bool:
+        return self.calls > 30
+
+    def alive(self) -> None:
+        self.calls += 1
+        if self.dies and self.calls == 10:
+            self.comm.die()
+
+
+def test_when_rank_0_is_dead_the_first_that_is_left_speaks_for_all(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(survival, "PERIOD", 0)
+    monkeypatch.setattr(survival, "SHARE", 1e9)  # an agreement after each step
+
+    def body(comm: Any) -> int:
+        comm.leave = lambda code: code
+        config = configured(tmp_path, steps=None, epochs=100)
+        return train_command._under_mpi(config, comm, Asked(comm, comm.rank == 0), Choice("cpu"), None)
+
+    assert simulate(3, body) == [None, 85, 0]
+    assert capsys.readouterr().err.count("asked to stop: all ranks have written a checkpoint") == 1
+
+
+def test_a_death_at_the_start_gives_nobody_leave_to_overwrite(tmp_path: Path) -> None:
+    simulate(3, train_command.run, configured(tmp_path))
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def body(comm: Comm) -> Any:
+        if comm.rank == 2:
+            comm.die()
+        return train_command.run(comm, configured(tmp_path, seed=2))
+
+    with pytest.raises(ConfigError, match="holds a run"):
+        simulate(3, body)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == kept
+
+
+def test_messages_that_fail_though_nobody_has_died_end_the_run(monkeypatch) -> None:
+    def step(self: Session) -> None:
+        raise RankFailure("a message is cut off")
+
+    monkeypatch.setattr(Session, "step", step)
+    with pytest.raises(MpisignError, match="messages fail though no rank has died: a message is cut off"):
+        simulate(3, lambda comm: train(comm, configured(None), Tracker()))
+
+
+def test_who_died_before_training_is_told_of_too(monkeypatch) -> None:
+    events = Events()
+
+    def body(comm: Comm) -> Any:
+        if comm.rank == 1:
+            comm.die()
+        with pytest.raises(RankFailure):
+            comm.barrier()
+        return train(comm.survivors(), configured(None), lambda continues: events)[0]["ranks_left"]
+
+    assert simulate(3, body) == [[0, 2], None, [0, 2]]
+    assert [event["lost"] for event in events.events] == [[1]]
 
 
 def test_of_a_network_in_two_parts_the_larger_goes_on() -> None:

@@ -3,10 +3,12 @@
 Only the standard library is imported, because thread counts act only on libraries that are not loaded yet.
 """
 
+import faulthandler
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .errors import EnvironmentProblem
@@ -33,6 +35,8 @@ _CALLED = {
     "slurm": "srun",
     "pmix": "a PMIx launcher",
 }
+
+_SPEAKING = 2.0  # seconds that others leave to ranks that show where they stand in MPI_Init, and end
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0  # Slurm's batch, interactive and extern steps have numbers from here on
 
@@ -101,6 +105,25 @@ def check_vendor(vendor: str, launch: Launch, environ: Mapping[str, str] = os.en
 def outlives_ranks(environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether MPI goes on when a rank dies: Open MPI's does under `mpirun --with-ft ulfm`, and only there."""
     return launched(environ).launcher == "openmpi" and environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
+@contextmanager
+def starting_within(seconds: float, speaks: bool) -> Iterator[None]:
+    """End this process, with exit code 1, where the block takes longer; 0: never.
+
+    For MPI_Init, which waits for ever for a rank that died before it, and lets no Python run meanwhile. Who `speaks` shows where
+    it stood, and the others leave it the time to.
+    """
+    if not seconds:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere:
+        limit, file = (seconds, sys.stderr) if speaks else (seconds + _SPEAKING, nowhere)
+        faulthandler.dump_traceback_later(limit, exit=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def prepare_to_survive(environ: MutableMapping[str, str] = os.environ) -> None:

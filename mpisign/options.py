@@ -158,7 +158,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"--config {file}: can't read it ({error.strerror})") from None
+        raise ConfigError(f"--config {file}: can't read it ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not a TOML file ({error})") from None
     found: dict[str, Any] = {}

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from .comm.guard import Guard, Unguarded
 
 
+_PATIENCE = 2.0
+"""Seconds that others leave to rank 0 to say that a file can't be read: it may be there on rank 0's host, and not on theirs."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one training job as one of its ranks; return the exit code: 0, or 2 for a mistake of the user's.
 
@@ -29,33 +34,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     launch = environment.launched()
     speaks = launch.rank == 0
     try:
-        with nullcontext() if speaks else redirect_stdout(io.StringIO()):  # --help once, not once a rank
-            config = parse(argv)
-        environment.limit_threads(launch)
-        if config.failures.respawn and not environment.outlives_ranks():
-            raise ConfigError("--respawn: no process can join here; use Open MPI 5 and mpirun --with-ft ulfm")
+        config = _settings(argv, launch)
         if config.run.simulate is not None:
-            if launch.size > 1:
-                raise ConfigError(
-                    f"--simulate {config.run.simulate} runs all ranks in one process, but {launch.title} started "
-                    f"{launch.size} processes: run it without mpirun"
-                )
             return _simulated(config, config.run.simulate)
+    except MpisignError as error:
+        if speaks:
+            return _report(error)
+        if not isinstance(error.__cause__, OSError):
+            return 0  # the same on all: a launcher might end the job before rank 0 has spoken
+        time.sleep(_PATIENCE)
+        return _report(error, f", rank {launch.rank}")
+    try:
         started = _start_mpi(config, launch)
     except RankFailure as error:  # of a process that was to join others: they go on without it
-        print(f"mpisign.train: {error}", file=sys.stderr, flush=True)
-        os._exit(error.code)
+        os._exit(_report(error))
     except MpisignError as error:
-        return _refuse(error, speaks)
+        return _report(error) if speaks else 0
     return _under_mpi(config, *started)
 
 
-def _refuse(error: MpisignError, speaks: bool) -> int:
-    """Report what all ranks have found alike, once; return this rank's exit code."""
-    if not speaks:
-        return 0  # a launcher ends the job at the first rank with another code, perhaps before rank 0 has spoken
-    print(f"mpisign.train: {error}", file=sys.stderr, flush=True)
+def _report(error: MpisignError, who: str = "") -> int:
+    print(f"mpisign.train{who}: {error}", file=sys.stderr, flush=True)
     return error.code
+
+
+def _settings(argv: Sequence[str] | None, launch: environment.Launch) -> Config:
+    with nullcontext() if launch.rank == 0 else redirect_stdout(io.StringIO()):  # --help once, not once a rank
+        config = parse(argv)
+    environment.limit_threads(launch)
+    if config.failures.respawn and not environment.outlives_ranks():
+        raise ConfigError("--respawn: no process can join here; use Open MPI 5 and mpirun --with-ft ulfm")
+    if config.run.simulate is not None and launch.size > 1:
+        raise ConfigError(
+            f"--simulate {config.run.simulate} runs all ranks in one process, but {launch.title} started "
+            f"{launch.size} processes: run it without mpirun"
+        )
+    return config
 
 
 def _start_mpi(
@@ -65,7 +79,7 @@ def _start_mpi(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # until the guard stands
         signal.signal(number, lambda number, _: os._exit(128 + number))
     from .comm import awareness, world
-    from .comm.guard import Guard, starting_within
+    from .comm.guard import Guard
 
     choice, answer = (
         devices.choose(config.run.device, launch),
@@ -74,7 +88,7 @@ def _start_mpi(
     if config.run.cuda_aware != "no" and not choice.problem and not launch.local_rank:  # one rank a host
         answer = awareness.consult(choice.name)
     failures = config.failures
-    with starting_within(failures.timeout, launch.rank <= 1):
+    with environment.starting_within(failures.timeout, launch.rank <= 1):
         comm: MPIComm = world(failures.quorum, patience=failures.patience, late=failures.late, timeout=failures.timeout)
     environment.check_world(comm.founders, launch)
     guard = Guard(comm.rank, comm.size, comm.abort, failures.timeout, config.run.output is not None, comm.rescue)
@@ -101,7 +115,7 @@ def _under_mpi(
     except MpisignError as error:
         if not error.everywhere:
             raise
-        return comm.leave(_refuse(error, error.speaks))
+        return comm.leave(_report(error) if error.speaks else 0)
     return comm.leave(0)
 
 

@@ -92,6 +92,14 @@ def test_without_mpi4py_the_rest_is_still_printed(stubs):
     assert answer.returncode == 1
 
 
+def test_another_rank_without_mpi_names_itself_and_who_waits_for_it_ends(stubs, tmp_path):
+    (stubs / "mpi4py.py").write_text("raise ImportError('broken on this host')")
+    answer = consult(path=stubs, PMI_RANK="1", PMI_SIZE="2")
+    assert (answer.returncode, answer.stdout) == (0, "")
+    assert "mpisign.doctor, rank 1 on" in answer.stderr
+    assert "broken on this host" in answer.stderr
+
+
 def test_without_an_mpi_library_the_rest_is_still_printed(stubs):
     (stubs / "mpi4py").mkdir()
     (stubs / "mpi4py" / "__init__.py").write_text("class rc: pass\n")

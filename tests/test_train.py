@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from launching import clean_environment, job
 
+import mpisign
 from mpisign.train import main
 
 
@@ -157,6 +158,20 @@ def test_messages_appear_once_not_once_a_rank(mpirun, arguments: list[str], code
     assert words in done.stderr
     assert done.stdout.count("usage") == (code == 0)
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_missing_on_another_host_than_rank_0s_is_named_by_who_misses_it(mpirun, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("[run]\nsteps = 1\n")
+    script = tmp_path / "elsewhere.py"
+    script.write_text(
+        "import sys\nfrom mpisign import environment, train\n"
+        "name = 'run.toml' if environment.launched().rank == 0 else 'none.toml'\n"
+        f"sys.exit(train.main(['--config', {str(tmp_path)!r} + '/' + name, '--timeout', '10']))\n"
+    )
+    done = mpirun(2, script, PYTHONPATH=str(Path(mpisign.__file__).parents[1]))
+    assert done.returncode != 0
+    assert "mpisign.train, rank 1: --config" in done.stderr
+    assert "none.toml: can't read it (No such file or directory)" in done.stderr
 
 
 def test_singletons_refuse_to_train(mpirun) -> None:

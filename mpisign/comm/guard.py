@@ -1,6 +1,5 @@
 """End the whole job, with one message, when one of its ranks can't go on: a rank that waits for a dead one waits for ever."""
 
-import faulthandler
 import os
 import signal
 import sys
@@ -17,29 +16,9 @@ TIMED_OUT = 75
 """The exit code of a job in which nothing moved (EX_TEMPFAIL): start it again."""
 
 _PATIENCE = 0.5  # seconds that other ranks leave to rank 0 to speak for all
-_SPEAKING = 2.0  # seconds that others leave to ranks that show where they stand in MPI_Init, and end
 _FORWARDING = 0.3  # seconds for the launcher to pass the message on: at an abort it drops what it has not read
 _STOPPED = 1.0  # seconds that a nap takes too long when the process was stopped meanwhile
 _LAST_RESORT = 10.0  # seconds after which a process ends itself, if the abort has not
-
-
-@contextmanager
-def starting_within(seconds: float, speaks: bool) -> Iterator[None]:
-    """End this process, with exit code 1, where the block takes longer; 0: never.
-
-    For MPI_Init, which waits for ever for a rank that died before it, and lets no Python run meanwhile. Who `speaks` shows where
-    it stood, and the others leave it the time to.
-    """
-    if not seconds:
-        yield
-        return
-    with open(os.devnull, "w") as nowhere:
-        limit, file = (seconds, sys.stderr) if speaks else (seconds + _SPEAKING, nowhere)
-        faulthandler.dump_traceback_later(limit, exit=True, file=file)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
 
 class Unguarded:

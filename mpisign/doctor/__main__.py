@@ -29,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     mpi = import_mpi(report)
     places = examine_mpi(report, mpi, launch) if mpi else [place_of(launch, platform.node())]
     if not places or launch.rank > 0:  # the other ranks of MPI, or the other ones of n singletons
+        if mpi is None:  # rank 0 may have one, and wait for this rank
+            print(f"mpisign.doctor, rank {launch.rank} on {platform.node()}: {report.problems}", file=sys.stderr)
         return 0  # Open MPI's mpirun would end rank 0 before it has printed
     vendor, release = mpi.get_vendor() if mpi else ("", ())
     describe_slurm(report, vendor)

@@ -5,12 +5,15 @@ import os
 import platform
 from types import ModuleType
 
-from ..environment import Launch, check_vendor, check_world
+from ..environment import Launch, check_vendor, check_world, starting_within
 from ..errors import EnvironmentProblem
 from .launchers import INSTALL_MPI
 from .packages import installed
 from .ranks import Place, place_of
 from .report import Report, cause_and_remedy, count, first_line
+
+PATIENCE = 60.0
+"""Seconds that MPI may take to start; it waits for ever for a rank that has none."""
 
 _THREAD_LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 
@@ -43,7 +46,8 @@ def examine_mpi(report: Report, mpi: ModuleType, launch: Launch) -> list[Place]:
 
 
 def _ask_started_mpi(report: Report, mpi: ModuleType, launch: Launch) -> list[Place]:
-    provided = mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    with starting_within(PATIENCE, launch.rank <= 1):
+        provided = mpi.Init_thread(mpi.THREAD_MULTIPLE)
     try:
         world = mpi.COMM_WORLD
         check_world(world.size, launch)

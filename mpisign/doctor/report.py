@@ -27,6 +27,11 @@ class Report:
         self._problems.append(f"problem: {text}\n     do: {remedy}")
 
     @property
+    def problems(self) -> str:
+        """What would make training go wrong, as text."""
+        return "\n".join(self._problems)
+
+    @property
     def exit_code(self) -> int:
         """1 where there is a problem, else 0."""
         return 1 if self._problems else 0

@@ -95,6 +95,7 @@ class _Job:
                     refills += 1
                     self.comm = self.comm.refilled(self._replacement)
                 known = set(self.comm.members)
+                self._guard.follow(self.comm)
                 session = self._session()
                 if failed_at is not None:
                     self._report(session, sorted(lost), failed_at)
@@ -108,7 +109,6 @@ class _Job:
         """Let those that are left be the ranks; if that is all that were `known`, going back would meet the same again."""
         with self._guard.within(RECOVERY):
             self.comm = self.comm.survivors()
-        self._guard.rescue = self.comm.rescue
         if known and known <= set(self.comm.members):
             raise self.comm.alike(MpisignError(f"messages fail though no rank has died: {failure}")) from failure
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 from ..errors import MpisignError
 
@@ -22,14 +23,7 @@ _LAST_RESORT = 10.0  # seconds after which a process ends itself, if the abort h
 
 
 class Unguarded:
-    """Nobody asks to stop, and nobody watches: for runs inside a program of one's own.
-
-    Attributes:
-        rescue: as for `Guard`.
-    """
-
-    def __init__(self, rescue: Callable[[], bool] = lambda: False) -> None:
-        self.rescue = rescue
+    """Nobody asks to stop, and nobody watches: for runs inside a program of one's own."""
 
     @property
     def stop_is_wanted(self) -> bool:
@@ -38,6 +32,9 @@ class Unguarded:
 
     def alive(self) -> None:
         """Say that this rank has got on."""
+
+    def follow(self, comm: Any) -> None:
+        """Let these be the ranks from now on."""
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -72,8 +69,7 @@ class Guard(Unguarded):
         can_stop: bool = False,
         rescue: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(rescue)
-        self._rank, self._size, self._abort, self._timeout = rank, size, abort, timeout
+        self._rank, self._size, self._abort, self._timeout, self._rescue = rank, size, abort, timeout, rescue
         self._can_stop, self._asked = can_stop, False
         self._seen, self._limit = time.monotonic(), timeout
         sys.excepthook = self._on_exception
@@ -97,6 +93,10 @@ class Guard(Unguarded):
     def alive(self) -> None:
         """Say that this rank has got on."""
         self._seen = time.monotonic()
+
+    def follow(self, comm: Any) -> None:
+        """Let these be the ranks that are rescued, or ended, from now on."""
+        self._rescue, self._abort = comm.rescue, comm.abort
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -148,7 +148,7 @@ class Guard(Unguarded):
             still = time.monotonic() - self._seen
             if not limit or still < limit or limit != self._limit:
                 continue
-            if self.rescue():
+            if self._rescue():
                 self.alive()
                 continue
             advice = (

@@ -6,7 +6,7 @@ import socket
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -33,6 +33,7 @@ class ResilientComm(MPIComm):
 
     _family: list[Any]  # this communicator and its parts, to be revoked together
     _pids: list[int]  # of the ranks of this machine
+    _mixed = False  # whether processes have joined that are not of COMM_WORLD
     _keep: "ResilientComm"  # the one before: MPI may still write into what it was given
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class ResilientComm(MPIComm):
         fresh._become(self._mpi, self._family)
         left = MPI.Group.Translate_ranks(fresh._mpi.Get_group(), list(range(fresh.size)), self._mpi.Get_group())
         fresh._succeeds(self, left)
-        fresh._keep = self
+        fresh._keep, fresh._mixed = self, self._mixed
         self.check_majority(left)
         return fresh
 
@@ -100,6 +101,7 @@ class ResilientComm(MPIComm):
         fresh = cls.__new__(cls)
         fresh._mpi = merged.Split(0, place)
         fresh._family = [*family, merged, fresh._mpi]
+        fresh._mixed = True
         Comm.__init__(fresh, place, founders)
         fresh._set_up()
         if not fresh._all_meet():
@@ -121,6 +123,13 @@ class ResilientComm(MPIComm):
         for pid in stopped:
             os.kill(pid, signal.SIGKILL)
         return bool(stopped)
+
+    def abort(self, code: int) -> None:
+        """End the processes of all ranks; of those that have joined, which MPI's abort does not reach, those of this machine."""
+        for pid in set(self._pids) - {os.getpid()} if self._mixed else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        MPI.COMM_WORLD.Abort(code)
 
     def leave(self, code: int) -> NoReturn:
         """End this process without MPI_Finalize, in which ranks can wait for the dead for ever."""

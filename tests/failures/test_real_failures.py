@@ -74,6 +74,18 @@ def test_a_new_process_takes_the_place_of_a_dead_one(ulfm, more: list[str], tmp_
     assert [event["replaced"] for event in events if event["event"] == "failure"] == [[1]]
 
 
+def test_who_ends_a_job_ends_those_that_have_joined_it_too(ulfm, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "from mpisign import Signum\n\n\nclass Broken(Signum):\n    def update(self):\n"
+        "        assert self.comm.rank or self.steps_taken < 40, 'on purpose'\n        return super().update()\n"
+    )
+    arguments = ["--respawn", "--inject", "kill:rank=1,step=20", "--algorithm", f"{tmp_path}/broken.py:Broken"]
+    _, output, summary, events = run(ulfm, 3, tmp_path / "run", *arguments)
+    assert output.count("AssertionError: on purpose") == 1
+    assert [event["replaced"] for event in events if event["event"] == "failure"] == [[1]]
+    assert summary is None
+
+
 def test_a_job_without_ulfm_ends_and_goes_on_from_its_checkpoint(mpirun, tmp_path: Path) -> None:
     command = [mpirun.path]
     code, output, summary, _ = run(command, 3, tmp_path, "--checkpoint-every", "7", "--inject", "kill:rank=1,step=30")

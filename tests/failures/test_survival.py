@@ -200,7 +200,6 @@ class Asked(Unguarded):
     """Asks to stop after some steps, and kills its rank after fewer."""
 
     def __init__(self, comm: Comm, dies: bool) -> None:
-        super().__init__()
         self.comm, self.dies, self.calls = comm, dies, 0
 
     @property

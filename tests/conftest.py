@@ -107,6 +107,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if _under_mpirun(config):
         from mpi4py import MPI
 
+        from mpisign.environment import check_world, launched
+        from mpisign.errors import EnvironmentProblem
+
+        try:
+            check_world(MPI.COMM_WORLD.size, launched())  # one rank alone would pass them all
+        except EnvironmentProblem as problem:
+            raise pytest.UsageError(str(problem)) from None
         if MPI.COMM_WORLD.rank:
             reporter = config.pluginmanager.getplugin("terminalreporter")
             config.pluginmanager.unregister(reporter)

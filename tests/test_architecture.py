@@ -109,7 +109,7 @@ def _of(node: ast.Attribute) -> str:
 
 
 def test_only_a_tensor_on_a_gpu_makes_the_kernels_import_numba_cuda() -> None:
-    program = "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
+    program = "import sys, mpisign.train; assert mpisign.train.main(['--simulate', '2', '--steps', '1']) == 0;"
     program += (
         "sys.exit(', '.join(m for m in sys.modules if m.startswith(('numba.cuda', 'mpisign.kernels.cuda'))) or None)"
     )
@@ -155,7 +155,7 @@ def test_importing_the_package_does_no_work() -> None:
 def test_a_training_rank_imports_only_what_it_uses() -> None:
     heavy = "{'sklearn', 'matplotlib', 'torchvision', 'pandas', 'pytest', 'torch._dynamo', 'sympy'}"
     program = (
-        "import sys, mpisign.train; mpisign.train.main(['--simulate', '2', '--steps', '1']);"
+        "import sys, mpisign.train; assert mpisign.train.main(['--simulate', '2', '--steps', '1']) == 0;"
         f"sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -100,6 +100,12 @@ def test_three_of_seven_do_little_harm_by_any_other_attack(name: str) -> None:
     assert learnt(name, "3")["test_accuracy"] > 0.9  # 0.908 (constant) to 0.936
 
 
+def test_a_constant_liar_pushes_every_weight_down_that_has_a_gradient() -> None:
+    ones, none = registry.load("attack", "constant")(0, (0,), 3)([torch.tensor([-2.0, 3.0]), None], 0)
+    assert torch.equal(ones, torch.ones(2))
+    assert none is None
+
+
 def test_silence_and_nan_are_the_same_abstention() -> None:
     silent, nan = learnt("silent", "3", epochs=2), learnt("nan", "3", epochs=2)
     assert silent["checksum"] == nan["checksum"]

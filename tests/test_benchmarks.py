@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,9 @@ def test_adversaries_are_outvoted_below_one_half_and_a_mean_is_not_safe(images: 
         "Signum, 3 of 7 inverting",
         "Signum, 4 of 7 inverting",
         "SGD, all-reduced, 7 of 15 inverting 8 times as loud",
+        "SGD, all-reduced, 0 of 15 inverting",
     }
+    assert checks["SGD, all-reduced, 0 of 15 inverting"] > 0.6  # it does learn
     assert checks["Signum"] == 0  # the same bits, however loud
     assert checks["Signum, 3 of 7 inverting"] > 0.9 > 0.3 > checks["Signum, 4 of 7 inverting"]
     assert checks["SGD, all-reduced, 7 of 15 inverting 8 times as loud"] < 0.5
@@ -366,3 +368,53 @@ def test_handlings_are_compared_within_a_job(tmp_path: Path) -> None:
     if "Open MPI" in record["figures"]["mpi"]:
         assert found["a step of 2 ranks, with ULFM"] == ["none", "ULFM", "ULFM and checkpoints"]
     assert len(record["checks"]) == (5 if len(found) == 2 else 2)
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("failures")
+
+
+def trials_of(failures: ModuleType, outcome: Any) -> Any:
+    """Jobs of six ranks that don't run: each ends as `outcome(victims, number of the job)` says."""
+
+    class Pretended(failures.Trials):
+        jobs = 0
+
+        def job(self, way: str, folder: Path, *more: str, **_: Any) -> Any:
+            self.jobs += 1
+            folder.mkdir(parents=True, exist_ok=True)
+            victims = [int(rank) for rank in re.findall(r"kill:rank=(\d)", " ".join(more))]
+            code, dead = outcome(victims, self.jobs)
+            left = [rank for rank in range(6) if rank not in dead]
+            summary = {"seconds": 1.0, "first_step_at": 5.0, "ranks_left": left, "steps": 200}
+            return failures.Trial(code, 0.0, 9.0, "", None if code else summary)
+
+    options = SimpleNamespace(ranks=6, steps=200, limit=10.0)
+    return Pretended(options, random.Random(0))
+
+
+@pytest.mark.parametrize("scenario", ["one", "two", "recovery", "last", "start"])
+def test_a_job_in_which_nobody_died_is_no_job_that_was_survived(
+    failures: ModuleType, scenario: str, tmp_path: Path
+) -> None:
+    problem, _ = trials_of(failures, lambda victims, number: (0, [])).survived(scenario, "server", tmp_path)
+    assert "did not die" in problem
+
+
+@pytest.mark.parametrize("scenario", ["one", "two", "recovery"])
+def test_jobs_are_judged_by_who_died(failures: ModuleType, scenario: str, tmp_path: Path) -> None:
+    def judged(outcome: Any) -> str:
+        return str(trials_of(failures, outcome).survived(scenario, "server", tmp_path / "run")[0])
+
+    assert judged(lambda victims, number: (0, victims)) == ""
+    assert judged(lambda victims, number: (0, victims if number > 4 else victims[1:])) == ""  # drawn again
+    another = judged(lambda victims, number: (0, [*victims, min({0, 1, 2} - {*victims})] if victims else []))
+    assert "are missing" in another
+    assert "exit code 75" in judged(lambda victims, number: (75 if victims else 0, victims))
+
+
+def test_a_run_that_nobody_killed_is_not_continued(failures: ModuleType, tmp_path: Path) -> None:
+    problem, _ = trials_of(failures, lambda victims, number: (0, [])).resumed("server", tmp_path)
+    assert "did not die" in problem

@@ -334,7 +334,7 @@ from mpisign.comm import world
 from mpisign.comm.buffers import Staging
 from mpisign.kernels import cuda
 
-comm, sums, sent = world(), [], []
+comm, sums, sent, ways = world(), [], [], []
 for aware in (False, True):
     if aware:  # MPI takes addresses of the CPU's memory as it would a GPU's
         base.staging_for = lambda device: Staging(device, FakeCuda(), pinned)
@@ -344,12 +344,14 @@ for aware in (False, True):
         kernels.descend, kernels.disagreement = cuda.descend, cuda.disagreement
     p, random = torch.nn.Parameter(torch.ones(70)), torch.Generator().manual_seed(comm.rank)
     optimizer = Signum([p], zero="abstain", vote="server", cuda_aware=aware, comm=comm)
+    ways.append(type(optimizer._cast_buckets.all[0].there).__name__)
     before = comm.traffic.sent, comm.traffic.messages
     for _ in range(2):
         p.grad = torch.randn(70, generator=random).round()
         optimizer.step()
     sums.append((checksum([p]), optimizer.report.voters, optimizer.report.agreement))
     sent.append((comm.traffic.sent - before[0], comm.traffic.messages - before[1]))
+assert ways == ["NoneType", "AwareVote"], ways
 print("equal" if sums[0] == sums[1] and sent[0][0] == sent[1][0] else (sums, sent), flush=True)
 """
 
@@ -359,6 +361,7 @@ def test_the_server_votes_on_memory_whose_address_mpi_is_given(
 ) -> None:
     (tmp_path / "aware.py").write_text(AWARE.format(tests=str(HERE)))
     done = mpirun(3, tmp_path / "aware.py", NUMBA_ENABLE_CUDASIM="1", PYTHONPATH=str(HERE.parent))
+    assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("equal") == 3, done.stdout + done.stderr[-3000:]
 
 

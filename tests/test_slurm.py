@@ -81,7 +81,7 @@ def cluster(tmp_path):
 def speak(cluster, *languages):
     """Let the cluster's srun know these languages; it lists them as Slurm does, on stderr."""
     listed = r"\n\t".join(["MPI plugin types are...", *languages])
-    text = f"""if [ "$1" = --mpi=list ]; then printf '{listed}\\n' >&2; else echo "launched: srun $*"; fi"""
+    text = f"""if [ "$1" = --mpi=list ]; then printf '{listed}\\n' >&2; else echo "launched: srun $*"; {FINISH}; fi"""
     stub(cluster / "venv" / "bin" / "srun", text)
 
 
@@ -232,7 +232,20 @@ def test_the_exit_code_is_the_launchers(cluster):
     assert submit(cluster).returncode == 75
 
 
-@pytest.mark.parametrize("script", ["cpu.sbatch", "gpu.sbatch", "array.sbatch", "resume.sbatch"])
+def test_tests_that_have_not_come_to_their_end_are_a_failure(cluster):
+    ended = "if [[ $* == *pytest* ]]; then echo '3 passed, 1 skipped in 2.00s'; fi"
+    assert submit(cluster, script="tests.sbatch", MPISIGN_LAUNCH=launcher(cluster, ended)).returncode == 0
+    run = submit(cluster, script="tests.sbatch", MPISIGN_LAUNCH="true")
+    assert run.returncode == 1
+    assert "pytest has not come to its end" in run.stderr
+
+
+def launcher(cluster, text):
+    stub(cluster / "venv" / "bin" / "launcher", text)
+    return "launcher"
+
+
+@pytest.mark.parametrize("script", ["cpu.sbatch", "gpu.sbatch", "array.sbatch", "resume.sbatch", "srun.sbatch"])
 def test_code_0_without_a_summary_is_a_failure(cluster, script):
     run = submit(cluster, script=script, MPISIGN_LAUNCH="true", MPISIGN_OUTPUT="here", SLURM_ARRAY_TASK_ID="1")
     assert run.returncode == 1
@@ -318,9 +331,19 @@ def test_a_run_that_fails_or_is_done_is_not_queued_again(cluster):
     assert (failed.returncode, "requeued" in failed.stdout) == (75, False)
     done = resume(cluster, "mkdir here; touch here/summary.json")
     assert (done.returncode, "requeued" in done.stdout) == (0, False)
-    again = resume(cluster, "exit 85")
-    assert again.returncode == 0
-    assert "launched" not in again.stdout  # since it is done
+    assert resume(cluster, "exit 0").returncode == 0  # it was done before: `--resume auto` says so
+
+
+def test_what_an_earlier_run_has_left_says_nothing_of_this_one(cluster):
+    (cluster / "here").mkdir()
+    (cluster / "here" / "summary.json").touch()
+    failed = resume(cluster, "exit 1")
+    assert (failed.returncode, "requeued" in failed.stdout) == (1, False)
+    assert "requeued" in resume(cluster, "exit 85").stdout
+    finished = resume(
+        cluster, "/bin/sleep 0.05; touch here/summary.json; exit 139"
+    )  # Open MPI's code after all was written
+    assert (finished.returncode, "requeued" in finished.stdout) == (0, False)
 
 
 def test_a_job_that_slurm_has_ended_is_not_queued_again(cluster):

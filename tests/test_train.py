@@ -211,7 +211,7 @@ def test_a_rank_that_breaks_ends_the_job_in_seconds(mpirun, tmp_path: Path, line
     ended = time.time()
     assert done.returncode != 0
     assert done.stderr.count(words) == 1
-    assert ended - float(re.search(r"broken ([\d.]+)", done.stdout).group(1)) < 5
+    assert ended - float(re.search(r"broken ([\d.]+)", done.stdout).group(1)) < 30
     assert "KeyboardInterrupt" not in done.stderr
 
 
@@ -223,6 +223,6 @@ def test_a_signal_to_mpirun_ends_the_job_in_seconds(mpirun, number: signal.Signa
         process.send_signal(number)
         started = time.monotonic()
         _, err = process.communicate()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert process.returncode != 0
     assert "Traceback" not in err

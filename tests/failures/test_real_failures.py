@@ -93,6 +93,8 @@ def test_a_job_without_ulfm_ends_and_goes_on_from_its_checkpoint(mpirun, tmp_pat
     assert summary is None, output
     code, output, summary, _ = run(command, 3, tmp_path, "--resume", "auto")
     assert code == 0, output
+    assert "epoch 1/6" not in output  # it went on from step 28, in the third of epochs of ten steps
+    assert "epoch 6/6" in output
     assert summary is not None
     assert summary["steps"] == 60
     code, output, whole, _ = run(command, 3, tmp_path / "whole")

@@ -61,8 +61,25 @@ CASES = [
 ]
 
 
+@pytest.fixture
+def steps_taken(monkeypatch) -> list[int]:
+    """The numbers of the steps that rank 0 takes, from 0 on; a run that begins anew takes them all."""
+    taken = list[int]()
+    original = Session.step
+
+    def step(self: Session) -> None:
+        if self.comm.rank == 0:
+            taken.append(self.steps_taken)
+        original(self)
+
+    monkeypatch.setattr(Session, "step", step)
+    return taken
+
+
 @pytest.mark.parametrize("settings", CASES, ids=lambda settings: "-".join(map(str, settings.values())))
-def test_a_continued_run_equals_an_uninterrupted_one(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_continued_run_equals_an_uninterrupted_one(
+    settings: dict[str, Any], tmp_path: Path, steps_taken: list[int]
+) -> None:
     if settings.get("vote") == "tree" and "quarantine" in settings:
         settings = settings | {"vote": "sharded"}
     whole = configured(tmp_path / "whole", checkpoint_every=1, checkpoints_kept=STEPS, **settings)
@@ -70,7 +87,9 @@ def test_a_continued_run_equals_an_uninterrupted_one(settings: dict[str, Any], t
     for step in (1, 9, 10, 11, STEPS):  # an epoch has ten steps
         folder = tmp_path / f"from {step}"
         cut_off(tmp_path / "whole", folder, step)
+        steps_taken.clear()
         simulate(4, run, configured(folder, resume="auto", **settings))
+        assert steps_taken == list(range(step, STEPS))
         assert written(folder) == written(tmp_path / "whole"), f"continued after step {step}"
 
 
@@ -170,11 +189,13 @@ def test_the_first_rank_alone_says_whether_a_run_is_done(tmp_path: Path, monkeyp
     assert looked == ["rank 0"]
 
 
-def test_another_vote_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+def test_another_vote_goes_on_with_the_same_bits(tmp_path: Path, steps_taken: list[int]) -> None:
     simulate(4, run, configured(tmp_path / "whole", vote="server"))
     simulate(4, run, configured(tmp_path / "cut", vote="server", checkpoint_every=7))
     cut_off(tmp_path / "cut", tmp_path / "on", 7)
+    steps_taken.clear()
     simulate(4, run, configured(tmp_path / "on", vote="sharded", resume="auto"))
+    assert steps_taken == list(range(7, STEPS))
     assert written(tmp_path / "on")[2] == written(tmp_path / "whole")[2]
 
 
@@ -193,7 +214,9 @@ def test_what_cannot_change_on_the_way_is_refused(change: dict[str, Any], words:
     assert words in str(caught.value)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path, capsys) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, capsys, steps_taken: list[int]
+) -> None:
     simulate(2, run, configured(tmp_path / "whole"))
     simulate(2, run, configured(tmp_path / "cut", checkpoint_every=5))
     cut_off(tmp_path / "cut", tmp_path / "on", 10)
@@ -201,7 +224,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path
     damaged = bytearray(file.read_bytes())
     damaged[-5] ^= 1
     file.write_bytes(damaged)
+    steps_taken.clear()
     simulate(2, run, configured(tmp_path / "on", resume="auto"))
+    assert steps_taken == list(range(5, STEPS))
     assert "rank-0001-of-0002.safetensors" in capsys.readouterr().err
     assert written(tmp_path / "on") == written(tmp_path / "whole")
 

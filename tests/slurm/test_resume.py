@@ -76,9 +76,8 @@ def test_a_mistake_is_not_tried_again(submit: Submit, mpich: Path) -> None:
     assert "--task nothing" in job.printed()
 
 
-def test_a_finished_run_is_left_alone(submit: Submit, mpich: Path, tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "summary.json").write_text("{}")
-    job = submit(mpich, "slurm/resume.sbatch", **DEFAULTS)
-    job.succeeds()
-    assert "the run is done" in job.printed()
+def test_a_finished_run_is_left_alone(submit: Submit, mpich: Path) -> None:
+    for _ in range(2):
+        job = submit(mpich, "--ntasks-per-node=2", "slurm/resume.sbatch", "--steps", "20", **DEFAULTS)
+        job.succeeds()
+    assert "is done, nothing is left to do" in job.printed()

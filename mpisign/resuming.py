@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .checkpoints import Folder, load, steps
+from .checkpoints import Folder, Found, load, steps
 from .comm import Comm
 from .config import FIELDS, FREE_ON_RESUME, Config
 from .errors import CheckpointError, ConfigError
@@ -87,9 +87,7 @@ class Archive:
         for found in steps(self._path) if self._path else []:
             if found.problem is None and found.size == comm.size:
                 try:
-                    state, details = load(found, comm.rank)
-                    check_fits(self._config, details.get("config", ""))
-                    return state
+                    return self._read(found, comm.rank)
                 except (CheckpointError, ConfigError) as error:
                     print(f"mpisign, rank {comm.rank}: {error}; trying the one before", file=sys.stderr, flush=True)
         return None
@@ -113,6 +111,12 @@ class Archive:
         number, step, size = comm.bcast(offer).tolist()
         return number, step, size
 
+    def _read(self, found: Found, rank: int) -> State:
+        """Return what a rank has saved, if it is of a run that this one can continue."""
+        state, details = load(found, rank)
+        check_fits(self._config, details.get("config", ""))
+        return state
+
     def _load(self, comm: Comm, step: int, size: int) -> State:
         """Return what this rank saved; a rank that was not there takes another's model, without its momentum."""
         assert self._path is not None
@@ -121,8 +125,7 @@ class Archive:
             raise CheckpointError(
                 f"{self._path}: rank {comm.rank} doesn't see the checkpoint of step {step} that rank 0 sees"
             )
-        state, details = load(same[0], comm.rank % size)
-        check_fits(self._config, details.get("config", ""))
+        state = self._read(same[0], comm.rank % size)
         return for_newcomer(state) if comm.rank >= size else state
 
 

@@ -90,7 +90,8 @@ class _Job:
                 if failure is not None:
                     self._find_those_left(failure, known if not refills else set())
                 if gone := known - set(self.comm.members):
-                    failed_at, lost, known = failed_at or time.time(), lost | gone, known - gone
+                    failed_at, lost = failed_at or time.time(), lost | gone
+                known = set(self.comm.members)
                 if self.config.failures.respawn and self.comm.size < self.comm.founders and refills < REFILLS:
                     refills += 1
                     self.comm = self.comm.refilled(self._replacement)
